@@ -1,9 +1,12 @@
-"""The services of docker-compose.yml in containers, separate from any other stack on this machine."""
+"""The container engine, the services of docker-compose.yml, and a run in a trainer's container."""
 
+import json
 import re
+import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,81 @@ from typing import Any
 import psycopg
 import yaml
 
-from tests.containers.engine import SERVERS, Engine, call
+from stack.audit import Evidence, audit
+
+SERVERS = ("database", "redis", "media")
+"""Services that the others wait for."""
+_PROFILES = ("--profile", "trainer", "--profile", "manage")
+
+
+def call(command: Sequence[str | Path], folder: Path | None = None) -> str:
+    """Run a command in ``folder`` and return its output; fail the test if its exit status is not 0."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    said = f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit status {done.returncode}\n{said}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A container engine.
+
+    Attributes:
+        program: ``podman`` or ``docker``.
+        compose: command of its Compose.
+    """
+
+    program: str
+    compose: tuple[str, ...]
+
+    @property
+    def resolves_dependencies(self) -> bool:
+        """True if its Compose waits for the services that a service depends on.
+
+        podman-compose can't with Podman 4, so with Podman, the tests start the services in order.
+        """
+        return self.program == "docker"
+
+    def __call__(self, *words: str | Path) -> str:
+        """Run one of the engine's commands and return its output."""
+        return call([self.program, *words])
+
+    def compose_command(self, words: Sequence[str]) -> list[str]:
+        """Return the command line of a Compose command."""
+        # Docker Compose finds a service that the command names in any profile.
+        names_profiles = words[0] == "run" and self.program == "podman"
+        return [*self.compose, *(_PROFILES if names_profiles else ()), *words]
+
+    def simplify(self, project: dict[str, Any]) -> None:
+        """Remove from a parsed compose file what this engine's Compose doesn't support."""
+        if self.resolves_dependencies:
+            return
+        for service in project["services"].values():
+            service.pop("depends_on", None)
+            service.get("healthcheck", {}).pop("start_interval", None)
+
+    def is_healthy(self, container: str) -> bool:
+        """Return True if a container's health check passes."""
+        if self.program == "docker":
+            state = json.loads(self("inspect", container))[0]["State"]
+            return bool(state["Health"]["Status"] == "healthy")
+        # Podman's health checks are started by systemd, which may not be running.
+        check = [self.program, "healthcheck", "run", container]
+        return subprocess.run(check, capture_output=True, check=False).returncode == 0
+
+
+def find_engine() -> Engine | str:
+    """Return this machine's container engine, or the reason why it has none."""
+    if shutil.which("podman"):
+        return Engine("podman", (str(Path(sys.executable).parent / "podman-compose"),))
+    if not shutil.which("docker"):
+        return "neither Podman nor Docker is installed"
+    for words in (["info"], ["compose", "version"]):
+        done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"docker {' '.join(words)} fails: {done.stderr.strip()[-300:]}"
+    return Engine("docker", ("docker", "compose"))
+
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()
@@ -183,3 +260,107 @@ class Stack:
         """Return the last log lines of web, chores and render workers."""
         found = [(service, container) for service in SERVICES for container in self.containers(service)]
         return "\n".join(f"{name}: {self.engine('logs', '--tail', '20', id_)}" for name, id_ in found)
+
+
+ENVIRONMENT = "InvertedPendulum-v1"
+BOTS = 3
+Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Experiment:
+    """A run and its labelers.
+
+    Attributes:
+        stack: the services.
+        name: the run's name.
+        labels: number of labels that the run collects.
+    """
+
+    stack: Stack
+    name: str
+    labels: int
+    _processes: list[Process] = field(default_factory=list)
+
+    @property
+    def run_dir(self) -> str:
+        """The run's directory in trainers' containers."""
+        return f"runs/{ENVIRONMENT}/{self.name}"
+
+    @property
+    def container(self) -> str:
+        """Name of the trainer's container."""
+        return f"{self.stack.name}-{self.name}"
+
+    @property
+    def answers(self) -> Path:
+        """Log of the labels that the site acknowledged, as JSON Lines."""
+        return self.stack.folder / f"{self.name}.jsonl"
+
+    def start(self) -> Process:
+        """Start a trainer with a new run."""
+        settings = f"-p human -e {ENVIRONMENT} -n {self.name} -t 12000 -l {self.labels} -L 10 -V"
+        return self._train(*settings.split())
+
+    def resume(self, *options: str) -> Process:
+        """Start a trainer that resumes the run."""
+        return self._train("--resume", self.run_dir, *options)
+
+    def start_bots(self, seconds: float = 0.0) -> Process:
+        """Start the bots, which look at each pair for some seconds."""
+        site = ["--site", self.stack.url, "--experiment", f"{ENVIRONMENT}-{self.name}"]
+        files = ["--token-file", str(self.stack.folder / "token"), "--log", str(self.answers)]
+        options = ["--count", str(BOTS), "--seconds", str(seconds)]
+        return self._start([sys.executable, "-m", "teacher.bots", *site, *files, *options])
+
+    def wait_for_labels(self, count: int) -> None:
+        """Wait until the site has acknowledged this many labels."""
+
+        def are_there() -> bool:
+            assert not any(process.poll() for process in self._processes), self.said()
+            return self.answers.exists() and len(self.answers.read_text().splitlines()) >= count
+
+        until(are_there, f"{count} labels of {self.name}")
+
+    def wait(self, *processes: Process) -> None:
+        """Wait until processes end with exit status 0."""
+        for process in processes:
+            try:
+                assert process.wait(900) == 0, self.said()
+            except subprocess.TimeoutExpired:
+                raise AssertionError(self.said()) from None
+
+    def check_labels(self) -> None:
+        """Check that all labels are on the site and in the run, exactly once and not inverted."""
+        found = audit(
+            Evidence(
+                experiment=f"{ENVIRONMENT}-{self.name}",
+                wanted=self.labels,
+                bots=BOTS,
+                answers=self.answers,
+                ledger=self.stack.copy_runs() / ENVIRONMENT / self.name / "ledger.sqlite3",
+                query=self.stack.query,
+            )
+        )
+        assert found.holds, found
+
+    def said(self) -> str:
+        """Return the last output of trainers, bots and services."""
+        logs = sorted(self.stack.folder.glob(f"{self.name}-*.log"))
+        return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in logs) + self.stack.logs()
+
+    def kill(self) -> None:
+        """Kill the processes that are still running."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def _train(self, *arguments: str) -> Process:
+        words = f"run --rm --no-deps -T --name {self.container} trainer"
+        return self._start(self.stack.engine.compose_command([*words.split(), *arguments]))
+
+    def _start(self, command: list[str]) -> Process:
+        log = self.stack.folder / f"{self.name}-{len(self._processes)}.log"
+        with log.open("w") as file:
+            self._processes.append(subprocess.Popen(command, cwd=self.stack.folder, stdout=file, stderr=file))
+        return self._processes[-1]

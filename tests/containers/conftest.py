@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.composed import PAGE, ROOT, Stack
-from tests.containers.engine import Engine, find_engine
-from tests.containers.experiment import Experiment
+from tests.containers.composed import PAGE, ROOT, Engine, Experiment, Stack, find_engine
 
 IMAGES = "rl-teacher-test"
 ROLES = ("site", "render", "trainer")

@@ -13,10 +13,8 @@ import boto3
 import pytest
 import requests
 
-from tests.containers.composed import PAGE, ROOT, SERVICES, Stack, until
+from tests.containers.composed import PAGE, ROOT, SERVERS, SERVICES, Engine, Experiment, Stack, until
 from tests.containers.conftest import IMAGES, ROLES, Build, MakeExperiment, MakeStack
-from tests.containers.engine import SERVERS, Engine
-from tests.containers.experiment import Experiment
 
 
 def test_all_services_are_healthy(stack: Stack) -> None:

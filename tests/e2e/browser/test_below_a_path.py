@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.below_a_path import PASSWORD, Below, below_a_path
 from tests.databases import Using
 from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage
+from tests.reverse_proxy import PASSWORD, Below, below_a_path
 from tests.site.production.conftest import Production
 
 

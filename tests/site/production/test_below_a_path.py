@@ -18,8 +18,8 @@ from human_feedback_site.feedback.pages.urls import urlpatterns as page_patterns
 from human_feedback_site.urls import urlpatterns
 from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings
-from tests.below_a_path import PASSWORD, PATH, Below, below_a_path, make_admin
 from tests.databases import Using
+from tests.reverse_proxy import PASSWORD, PATH, Below, below_a_path, make_admin
 from tests.site.production.conftest import Production
 
 
