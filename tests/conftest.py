@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import hypothesis
 import numpy as np
@@ -152,9 +152,12 @@ class S3Server:
     root: Path
     variables: dict[str, str]
 
-    def environment(self) -> dict[str, str]:
-        """The variables that trainer and site read."""
-        return self.variables
+    def use(self, patch: pytest.MonkeyPatch, settings: Any = None) -> None:
+        """Set these variables, and the site's settings if they are given."""
+        for name, value in self.variables.items():
+            patch.setenv(name, value)
+        if settings is not None:
+            settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = self.endpoint_url
 
 
 @pytest.fixture(scope="session")

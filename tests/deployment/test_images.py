@@ -101,7 +101,7 @@ def environment(compose: Any, postgres_url: str, s3_server: Any, redis_port: int
         connection.execute("DROP DATABASE IF EXISTS images WITH (FORCE)")  # of other tests of this module
         connection.execute("CREATE DATABASE images")
     here = {
-        **s3_server.environment(),
+        **s3_server.variables,
         "DATABASE_URL": database_of(postgres_url, "images"),
         "TEACHER_STORAGE": STORAGE,
     }

@@ -234,9 +234,7 @@ def in_store(
     if request.param == "folder":
         return lambda: sorted(str(path.relative_to(media_folder)) for path in files(media_folder))
     server: S3Server = request.getfixturevalue("s3_server")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
+    server.use(monkeypatch, settings)
     bucket = f"expiry-{os.urandom(4).hex()}"
     settings.TEACHER_STORAGE = f"s3://{bucket}/some/prefix"
     boto3.client("s3", endpoint_url=server.endpoint_url).create_bucket(Bucket=bucket)

@@ -177,9 +177,7 @@ def test_a_bucket_that_is_away_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    s3_server.use(monkeypatch, settings)
     settings.TEACHER_STORAGE = "s3://not-made-yet"
     finish(trainer)
     chores.expire_media()
@@ -223,9 +221,7 @@ def test_the_experiments_after_one_that_fails_have_their_turn(
 
 @pytest.fixture
 def store(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> S3Media:
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    s3_server.use(monkeypatch, settings)
     return S3Media("s3://clips/x")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import boto3
 import pytest
@@ -23,21 +23,14 @@ from teacher.errors import ConfigError, SiteUnreachableError, StorageError
 from teacher.labeling import client as client_module
 from teacher.labeling.client import FeedbackClient, Point
 from teacher.storage import FolderStorage, S3Storage, Storage, open_storage
+from tests.conftest import S3Server
 
 KEY = "hopper/1b4e28ba-2fa1-11d2-883f-0016d3cca427/first.mp4"
 
 
-class Server(Protocol):
-    endpoint_url: str
-    bucket: str
-    root: Path
-    environment: Callable[[], dict[str, str]]
-
-
 @pytest.fixture
-def s3_url(s3_server: Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
+def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    s3_server.use(monkeypatch)
     return f"s3://{s3_server.bucket}/{request.node.name.replace('[', '-').replace(']', '')}"
 
 
@@ -144,13 +137,13 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, clip: Path) ->
         storage.size(KEY)
 
 
-def test_s3_keeps_the_clip_below_the_prefix(s3_url: str, s3_server: Server, clip: Path) -> None:
+def test_s3_keeps_the_clip_below_the_prefix(s3_url: str, s3_server: S3Server, clip: Path) -> None:
     open_storage(s3_url).put(KEY, clip)
     prefix = s3_url.removeprefix(f"s3://{s3_server.bucket}/")
     assert (s3_server.root / s3_server.bucket / prefix / KEY).read_bytes() == clip.read_bytes()
 
 
-def test_s3_serves_the_clip_as_a_video(s3_url: str, s3_server: Server, clip: Path) -> None:
+def test_s3_serves_the_clip_as_a_video(s3_url: str, s3_server: S3Server, clip: Path) -> None:
     open_storage(s3_url).put(KEY, clip)
     prefix = s3_url.removeprefix(f"s3://{s3_server.bucket}/")
     client = boto3.Session().client(
@@ -197,7 +190,7 @@ def test_a_wrong_clock_is_reported(s3_url: str, clip: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("end", ["", "/"])
 def test_a_bucket_in_the_servers_address_is_refused(
-    s3_url: str, s3_server: Server, monkeypatch: pytest.MonkeyPatch, end: str
+    s3_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     monkeypatch.setenv("S3_ENDPOINT_URL", f"{s3_server.endpoint_url}/{s3_server.bucket}{end}")
     words = f"must not contain the bucket.* set S3_ENDPOINT_URL to {s3_server.endpoint_url}$"

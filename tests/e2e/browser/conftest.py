@@ -260,9 +260,7 @@ def storage(
         settings.TEACHER_STORAGE = str(tmp_path / "media")
         return Storage(tmp_path / "media")
     server: S3Server = request.getfixturevalue("s3_server")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = settings.S3_PUBLIC_ENDPOINT_URL = server.endpoint_url
+    server.use(monkeypatch, settings)
     settings.TEACHER_STORAGE = f"s3://{server.bucket}/{tmp_path.name}"
     return Storage(server.root / server.bucket / tmp_path.name, server.endpoint_url)
 

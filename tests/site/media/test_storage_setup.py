@@ -36,9 +36,7 @@ def refusal(wait: float = 0.0) -> str:
 @pytest.fixture
 def bucket(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a bucket that does not exist yet, set as the store."""
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
-    settings.S3_ENDPOINT_URL = s3_server.endpoint_url
+    s3_server.use(monkeypatch, settings)
     settings.S3_PUBLIC_ENDPOINT_URL = "https://clips.example.org"  # that nobody here can reach
     settings.PUBLIC_URL = "https://teach.example.org"
     name = f"setup-{uuid4().hex[:8]}"

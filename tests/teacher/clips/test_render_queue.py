@@ -229,7 +229,7 @@ def worker(
         free_port(),
         {
             **os.environ,
-            **s3_server.environment(),
+            **s3_server.variables,
             "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(modules)]),
             "REDIS_URL": redis_server.url,
             "TEACHER_STORAGE": f"s3://{s3_server.bucket}",
@@ -244,8 +244,7 @@ def worker(
 def store(s3_server: Any) -> Iterator[tuple[Storage, str]]:
     url = f"s3://{s3_server.bucket}/queue"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.environment().items():
-            patch.setenv(name, value)
+        s3_server.use(patch)
         yield open_storage(url), url
 
 

@@ -77,8 +77,7 @@ def s3_site(
     """Another site, with clips in S3; who puts them there needs ``s3_variables``."""
     state_dir = make_state(tmp_path_factory.mktemp("s3-site") / "state")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.environment().items():
-            patch.setenv(name, value)
+        s3_server.use(patch)
         handle = ensure_site(state_dir, storage=f"s3://{s3_server.bucket}/people")
     yield handle
     handle.release()
@@ -87,8 +86,7 @@ def s3_site(
 @pytest.fixture
 def s3_variables(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Return what reads and writes the store of ``s3_site``."""
-    for name, value in s3_server.environment().items():
-        monkeypatch.setenv(name, value)
+    s3_server.use(monkeypatch)
 
 
 @pytest.fixture(scope="session")
