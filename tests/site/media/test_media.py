@@ -1,4 +1,4 @@
-"""Clips reach who holds a fresh link, whole or in parts; what is wrong with their store is said, not as 500."""
+"""Clips reach who holds a fresh link, whole or in parts; faults of their store are told, not as 500."""
 
 import logging
 import os
