@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.tasks import TASK, celery_app, clip_request
 from teacher.envs.recipe import EpisodeRecipe
 from tests.databases import database_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +33,6 @@ CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 STORAGE = "s3://made-by-setup"
 Environment = Callable[[str], dict[str, str]]
 _FIND = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def is_object(line: str) -> bool:

@@ -32,6 +32,7 @@ from stack.servers import Redis, program
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from tests.simulated_time import WEEK, SimulatedTime
+from tests.waiting import wait_until
 
 
 class Watched:
@@ -75,17 +76,11 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_the_end_of(*pids: int) -> None:
-    deadline = time.monotonic() + 240
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline, pids
-        time.sleep(0.02)
+    wait_until(lambda: not any(map(is_alive, pids)), lambda: pids)
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 240
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, path
-        time.sleep(0.02)
+    wait_until(lambda: path.exists() and path.read_text(), lambda: path)
     return path.read_text()
 
 

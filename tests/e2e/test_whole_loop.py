@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from stack.audit import Evidence, audit
 from teacher.teach import main
+from tests.waiting import wait_until
 
 
 class World:
@@ -86,10 +86,8 @@ class World:
         return [json.loads(line) for line in lines]
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 400) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {seconds} s; {self.last_words()}"
-            time.sleep(0.1)
+        failure = lambda: f"{what}: not within {seconds} s; {self.last_words()}"  # noqa: E731
+        wait_until(condition, failure, seconds=seconds, pause=0.1)
 
     def last_words(self) -> str:
         logs = [*self.folder.glob("*.log"), *self.folder.glob("state/*.log")]

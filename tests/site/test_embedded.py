@@ -28,6 +28,7 @@ from human_feedback_site.embedded import EmbeddedSite, _last_port
 from human_feedback_site.private import read_secret_key
 from tests.site.conftest import settings_of
 from tests.site.webhooks.conftest import Receiver, serving
+from tests.waiting import wait_until
 
 Start = Callable[..., dict[str, Any]]
 
@@ -230,13 +231,6 @@ def put_experiment(site: dict[str, Any], state_dir: Path, **changes: str) -> req
         headers={"Authorization": f"Bearer {token}"},
         timeout=60,
     )
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 Damaged = Callable[[bytes], Iterator[bytes]]

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -33,6 +32,7 @@ from teacher.reporting.console import RunConsole
 from teacher.storage import FolderStorage
 from tests.simulated_time import WEEK, SimulatedTime
 from tests.teacher.conftest import MakeSegment
+from tests.waiting import wait_until
 
 NAME = "cart-pole"
 LONGEST = 300.0
@@ -171,13 +171,6 @@ def collecting(clock: SimulatedTime, tmp_path: Path) -> Start:
     return start
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @pytest.mark.parametrize(
     ("away", "revives"), [("site", False), ("store", False), ("site", True), (404, False), (200, False)]
 )
@@ -202,8 +195,8 @@ def test_a_run_goes_on_after_a_week_away(
         collector.submit([(make_segment(1), make_segment(1))], "training", 100)
         for step in range(21_000 if gone is site else 1):
             collector.report({"loss": 1.0}, step, 1)
-        _until(lambda: clock.now > gone.back_at and len(site.registered) == 1)
-        _until(lambda: collector.status.away is None)
+        wait_until(lambda: clock.now > gone.back_at and len(site.registered) == 1)
+        wait_until(lambda: collector.status.away is None)
         assert collector.receive() == []
         assert len(store.sizes) == 2
         on_their_way = collector._ledger.path.parent / "clips-on-their-way"

@@ -18,6 +18,7 @@ from django.core.management import call_command
 
 from human_feedback_site.feedback.services.accounts import create_token
 from tests.databases import Using
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -75,10 +76,7 @@ class Production:
 
     def until(self, text: str) -> None:
         """Wait until the server's log holds something."""
-        deadline = time.monotonic() + 240
-        while text not in self.text():
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.02)
+        wait_until(lambda: text in self.text(), self.text)
 
     def log(self) -> list[dict[str, Any]]:
         """Return the lines of the server's log, all of which are JSON."""

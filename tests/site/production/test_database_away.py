@@ -19,6 +19,7 @@ from stack.postgres import PostgreSQL
 from stack.process import Process, State
 from tests.databases import TEMPLATE, database_of
 from tests.site.production.conftest import Production
+from tests.waiting import wait_until
 
 CONNECT_SECONDS = 2
 END_OTHERS = """
@@ -100,10 +101,7 @@ class Visitor:
 
     def wait_until(self, status: int) -> None:
         """Wait until ``/readyz``, which reuses its last result for a moment, returns ``status``."""
-        deadline = time.monotonic() + 120
-        while self.statuses("/readyz") != [status]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: self.statuses("/readyz") == [status], pause=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +213,7 @@ def test_sigterm_finishes_a_request_and_closes_connections(postgres: Postgres, v
 
 
 def wait_until_waiting(other: psycopg.Connection[Any]) -> None:
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        if ("Lock",) in connections_beside(other):
-            return
-        time.sleep(0.05)
-    pytest.fail("no request waits for the lock")
+    wait_until(lambda: ("Lock",) in connections_beside(other), lambda: "no request waits for the lock")
 
 
 def connections_beside(other: psycopg.Connection[Any]) -> list[tuple[str | None]]:

@@ -21,6 +21,7 @@ from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.registry import register_again, registration_of
 from teacher.errors import RenderError, ReplayMismatchError
+from tests.waiting import wait_until
 
 Record = Callable[..., Segment]
 Started = Callable[[], list[int]]
@@ -205,13 +206,6 @@ def command_line(process: int) -> bytes:
 
 def is_running(process: int) -> bool:
     return command_line(process) != b""  # a zombie has none
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 SCRIPT = """

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from teacher.clips.tasks import TASK, clip_request
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
+from tests.waiting import wait_until
 
 PASSWORD = "a-password-of-redis"
 
@@ -197,13 +197,6 @@ class Scene:
 
     def until_a_worker_makes_them(self) -> None:
         wait_until(lambda: self.makes(self.job()) == "worker", pause=0.5)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 240.0, pause: float = 0.05) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(pause)
 
 
 Notices = Callable[[], list[str]]

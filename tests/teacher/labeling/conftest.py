@@ -216,22 +216,6 @@ def start_asking(
     return start
 
 
-WaitUntil = Callable[[Callable[[], bool]], None]
-
-
-@pytest.fixture
-def wait_until() -> WaitUntil:
-    """Polls until a condition holds; fails after four minutes."""
-
-    def wait(condition: Callable[[], bool], seconds: float = 240.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come about in time"
-            time.sleep(0.05)
-
-    return wait
-
-
 class Labeler:
     """A person who followed an invitation, on a browser without a screen."""
 

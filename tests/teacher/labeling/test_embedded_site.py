@@ -24,6 +24,7 @@ from teacher.labeling.embedded_site import PACKAGES, SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
 from tests.teacher.labeling.conftest import MakeState
 from tests.teacher.labeling.sites import announced, is_held, kill_site
+from tests.waiting import wait_until
 
 HASTY_SITE = """
 import sys
@@ -85,7 +86,7 @@ def livez(site: SiteHandle) -> Any:
     return requests.get(f"{site.url}/livez", timeout=60).json()["instance"]
 
 
-def test_concurrent_runs_share_one_site(state_dir: Path, wait_until: Any) -> None:
+def test_concurrent_runs_share_one_site(state_dir: Path) -> None:
     runs = [hold_site(state_dir) for _ in range(2)]
     lines = [run.stdout.readline() for run in runs if run.stdout]
     assert lines[0] == lines[1] != ""
@@ -98,7 +99,7 @@ def test_concurrent_runs_share_one_site(state_dir: Path, wait_until: Any) -> Non
     assert list((state_dir / "site" / "runs").iterdir()) == []
 
 
-def test_site_outlives_a_break_and_is_revived(join: Any, mortal_state: Path, wait_until: Any) -> None:
+def test_site_outlives_a_break_and_is_revived(join: Any, mortal_state: Path) -> None:
     first = join(mortal_state)
     first.release()
     wait_until(
@@ -125,7 +126,7 @@ def is_free(lock: IO[str]) -> bool:
 
 @pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
 def test_a_site_ends_whose_state_folder_is_moved_or_deleted(
-    join: Any, make_state: MakeState, state_dir: Path, wait_until: Any, how: str
+    join: Any, make_state: MakeState, state_dir: Path, how: str
 ) -> None:
     site = join(make_state(state_dir))
     elsewhere, new_lock = state_dir.with_name("elsewhere"), state_dir / "site" / "lock"
@@ -156,7 +157,7 @@ def test_a_site_ends_whose_state_folder_is_moved_or_deleted(
         assert livez(site) == announced(state_dir)["instance"]
 
 
-def test_port_is_free_once_the_lock_is(join: Any, mortal_state: Path, wait_until: Any) -> None:
+def test_port_is_free_once_the_lock_is(join: Any, mortal_state: Path) -> None:
     site = join(mortal_state)
     master = announced(mortal_state)["pid"]
     (worker,) = workers_of(master)

@@ -27,6 +27,7 @@ from teacher.labeling.embedded_site import SiteHandle
 from teacher.labeling.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
 from teacher.storage import FolderStorage
 from tests.teacher.labeling.conftest import CLIP_SIZE
+from tests.waiting import wait_until
 
 Pairs = list[tuple[Segment, Segment]]
 
@@ -84,7 +85,7 @@ def test_submit_never_blocks(start_asking: Any, pairs: Pairs, site: SiteHandle) 
 
 
 def test_a_comparison_is_shown_only_with_both_clips_and_none_is_left_behind(
-    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any, tmp_path: Path
+    start_asking: Any, pairs: Pairs, open_labeler: Any, tmp_path: Path
 ) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
@@ -100,7 +101,7 @@ def test_a_comparison_is_shown_only_with_both_clips_and_none_is_left_behind(
 
 
 def test_each_key_holds_the_clip_of_its_own_segment(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path, site: SiteHandle
+    start_asking: Any, pairs: Pairs, tmp_path: Path, site: SiteHandle
 ) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:1], "training", 100)
@@ -113,7 +114,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
     assert clips["first"] != clips["second"]
 
 
-def test_policy_pairs_come_first(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
+def test_policy_pairs_come_first(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -124,7 +125,7 @@ def test_policy_pairs_come_first(start_asking: Any, pairs: Pairs, wait_until: An
         assert asking.ledger.usable("training") == 1
 
 
-def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle) -> None:
+def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:1], "training", 100)
         asking.collector.submit(pairs[1:3], "gold", 100)
@@ -143,7 +144,7 @@ def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, wait_until: Any,
     assert all(gold == ("first" if first > second else "second") for gold, first, second in known)
 
 
-def test_undo_removes_preference(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
+def test_undo_removes_preference(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -155,7 +156,7 @@ def test_undo_removes_preference(start_asking: Any, pairs: Pairs, wait_until: An
         assert (asking.ledger.usable(), asking.ledger.open()) == (0, 1)
 
 
-def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
+def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -165,7 +166,7 @@ def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, wait_until: Any
         assert asking.ledger.asked() == 0
 
 
-def test_cancels_free_the_budget(start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle) -> None:
+def test_cancels_free_the_budget(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:3], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
@@ -178,7 +179,7 @@ def test_cancels_free_the_budget(start_asking: Any, pairs: Pairs, wait_until: An
 
 
 def test_a_comparison_that_cannot_be_rendered_is_given_up_and_the_others_go_on(
-    start_asking: Any, pairs: Pairs, wait_until: Any, caplog: pytest.LogCaptureFixture
+    start_asking: Any, pairs: Pairs, caplog: pytest.LogCaptureFixture
 ) -> None:
     (first, second), *others = pairs[:3]
     with start_asking() as asking:
@@ -191,7 +192,7 @@ def test_a_comparison_that_cannot_be_rendered_is_given_up_and_the_others_go_on(
     assert "Nothing-v0" in caplog.text
 
 
-def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs, wait_until: Any) -> None:
+def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs) -> None:
     with start_asking() as asking:
         hopeless = [(unplayable(first), unplayable(second)) for first, second in pairs[:10]]
         asking.collector.submit(hopeless, "training", 100)
@@ -200,7 +201,7 @@ def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs, wa
             wait_until(lambda: asking.collector.receive() != [])
 
 
-def test_resume_continues(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path) -> None:
+def test_resume_continues(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     ledger.write([Question(uuid4(), pair, "training", 7) for pair in pairs[:3]])
     ledger.close()
@@ -210,7 +211,7 @@ def test_resume_continues(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_
         asking.receive(3)
 
 
-def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path) -> None:
+def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
     closed = ClipRenderer(workers=1)
     closed.close()
     ledger = Ledger(tmp_path / "ledger.sqlite3")
@@ -226,7 +227,7 @@ def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, wait_until: Any, t
 
 
 def test_pause_and_finish_on_the_site_reach_the_run(
-    start_asking: Any, wait_until: Any, site: SiteHandle, experiment: ExperimentSettings
+    start_asking: Any, site: SiteHandle, experiment: ExperimentSettings
 ) -> None:
     with start_asking() as asking:
         assert asking.collector.status.state == "running"
@@ -237,7 +238,7 @@ def test_pause_and_finish_on_the_site_reach_the_run(
 
 
 def test_curves_and_what_training_waits_for_reach_the_site(
-    start_asking: Any, wait_until: Any, open_labeler: Any, site: SiteHandle
+    start_asking: Any, open_labeler: Any, site: SiteHandle
 ) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
@@ -405,12 +406,7 @@ def test_a_database_that_was_restored_to_an_older_state_is_noticed_before_anythi
 
 @pytest.mark.parametrize("statement", [DELETE, OLDER], ids=["deleted", "older"])
 def test_comparisons_lost_by_the_site_are_noticed(
-    start_asking: Any,
-    pairs: Pairs,
-    wait_until: Any,
-    site: SiteHandle,
-    experiment: ExperimentSettings,
-    statement: str,
+    start_asking: Any, pairs: Pairs, site: SiteHandle, experiment: ExperimentSettings, statement: str
 ) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:2], "training", 100)
@@ -451,7 +447,7 @@ def test_a_new_site_is_not_started_where_the_one_that_the_run_has_read_from_is_g
 
 
 @pytest.mark.usefixtures("s3_variables")
-def test_new_site_registration(start_asking: Any, pairs: Pairs, wait_until: Any, s3_site: SiteHandle) -> None:
+def test_new_site_registration(start_asking: Any, pairs: Pairs, s3_site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])

@@ -23,13 +23,14 @@ from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.storage import FolderStorage
 from tests.teacher.labeling.sites import announced, kill_site
+from tests.waiting import wait_until
 
 Pairs = list[tuple[Segment, Segment]]
 TARGETS = {"first": 1.0, "second": 0.0}
 
 
 def test_a_site_killed_on_the_way_loses_nothing(
-    start_asking: Any, pairs: Pairs, wait_until: Any, mortal_state: Path, tmp_path: Path
+    start_asking: Any, pairs: Pairs, mortal_state: Path, tmp_path: Path
 ) -> None:
     site = ensure_site(mortal_state)
     try:
@@ -62,7 +63,7 @@ def test_a_site_killed_on_the_way_loses_nothing(
 
 
 def test_a_site_that_was_away_hears_again_what_training_waits_for(
-    start_asking: Any, wait_until: Any, mortal_state: Path, experiment: ExperimentSettings
+    start_asking: Any, mortal_state: Path, experiment: ExperimentSettings
 ) -> None:
     def waiting_for(statement: str = "SELECT 1") -> int | None:
         """Return what the site's database says of the experiment after ``statement``."""
@@ -97,7 +98,7 @@ class Unsteady(FolderStorage):
         super().put(key, path)
 
 
-def test_absent_store_is_retried(start_asking: Any, pairs: Pairs, wait_until: Any, site: Any) -> None:
+def test_absent_store_is_retried(start_asking: Any, pairs: Pairs, site: Any) -> None:
     storage = Unsteady(Path(site.storage))
     with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:2], "training", 100)
@@ -108,7 +109,7 @@ def test_absent_store_is_retried(start_asking: Any, pairs: Pairs, wait_until: An
 
 
 def test_labelers_can_watch_the_newest_film_once_the_store_is_back(
-    start_asking: Any, open_labeler: Any, wait_until: Any, site: Any, tmp_path: Path
+    start_asking: Any, open_labeler: Any, site: Any, tmp_path: Path
 ) -> None:
     films = [tmp_path / "old.mp4", tmp_path / "new.mp4"]
     storage = Unsteady(Path(site.storage))
@@ -138,7 +139,7 @@ class Short(FolderStorage):
             os.truncate(self._root / key, path.stat().st_size // 2)
 
 
-def test_whole_clips_are_registered(start_asking: Any, pairs: Pairs, wait_until: Any, site: Any) -> None:
+def test_whole_clips_are_registered(start_asking: Any, pairs: Pairs, site: Any) -> None:
     storage = Short(Path(site.storage))
     with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:1], "training", 100)
@@ -149,7 +150,7 @@ def test_whole_clips_are_registered(start_asking: Any, pairs: Pairs, wait_until:
 
 
 def test_a_store_that_the_site_does_not_read_stops_the_run(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_asking: Any, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher, "_MAX_REFUSALS_IN_A_ROW", 2)
     with start_asking(storage=FolderStorage(tmp_path / "elsewhere")) as asking:

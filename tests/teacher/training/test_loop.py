@@ -4,7 +4,6 @@ import dataclasses
 import io
 import math
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check
+from tests.waiting import wait_until
 
 QUIET = Console(quiet=True)
 SMALL = RewardConfig(members=2, hidden=16)
@@ -95,13 +95,6 @@ class Person(Collector):
 
 
 MakeRun = Callable[..., tuple[Run, Person]]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
