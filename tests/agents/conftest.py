@@ -130,6 +130,10 @@ def _rollout(agent: OnPolicyAgent) -> OnPolicyRollout:
     )
 
 
+def parameters(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
 class Sb3Twin:
     """An on-policy model of the Stable-Baselines3 family in double precision, with an agent's parameters."""
 
@@ -167,9 +171,11 @@ class Sb3Twin:
         prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
         return ours.replace(prefix, self.NAMES[prefix])
 
-    def parameter(self, ours: str) -> NDArray[Any]:
-        value: NDArray[Any] = self.model.policy.state_dict()[self._name(ours)].numpy()
-        return value
+    def assert_equals(self, agent: OnPolicyAgent, atol: float) -> None:
+        """Assert that an agent has the model's parameters."""
+        theirs = self.model.policy.state_dict()
+        for name, value in parameters(agent).items():
+            np.testing.assert_allclose(value, theirs[self._name(name)], rtol=0, atol=atol, err_msg=name)
 
     def train(
         self, rollout: OnPolicyRollout, monkeypatch: pytest.MonkeyPatch, *, whole_batches: int = 0

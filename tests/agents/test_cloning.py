@@ -20,10 +20,10 @@ from agents.errors import (
     NonFiniteError,
     UnsupportedSpaceError,
 )
-from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.sac import SAC
 from agents.sac_step import SACConfig
+from tests.agents.conftest import parameters
 
 
 @dataclass
@@ -67,10 +67,6 @@ def case(
         return PPO(envs, PPOConfig(num_steps=32, minibatch_size=16), seed=0, **more)
 
     return make, shown(steer if box else choose)
-
-
-def weights(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
-    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
 
 
 def test_it_learns_what_is_shown(case: tuple[Callable[..., PPO], Shown]) -> None:
@@ -147,9 +143,9 @@ def test_sac_learns_demonstrations_from_the_first_step(counting_envs: Callable[.
 def test_the_critic_and_the_optimizer_are_left_alone(case: tuple[Callable[..., PPO], Shown]) -> None:
     make, demonstrations = case
     agent = make()
-    before = weights(agent)
+    before = parameters(agent)
     clone(agent, demonstrations, n_epochs=1)
-    changed = {name for name, value in weights(agent).items() if not np.array_equal(value, before[name])}
+    changed = {name for name, value in parameters(agent).items() if not np.array_equal(value, before[name])}
     assert changed == {name for name in before if name.startswith("actor.") or name == "head.log_std"}
     assert all(len(entry) == 3 for entry in agent.state_dict()["optimizer"].values())
     assert all(not np.any(entry["exp_avg"]) for entry in agent.state_dict()["optimizer"].values())
@@ -159,10 +155,10 @@ def test_a_second_call_goes_on(case: tuple[Callable[..., PPO], Shown]) -> None:
     make, demonstrations = case
     agent = make()
     first = clone(agent, demonstrations, n_epochs=20)
-    before = weights(agent)
+    before = parameters(agent)
     second = clone(agent, demonstrations, n_epochs=1, learning_rate=1e-9)
     assert second[0].train == pytest.approx(first[-1].train, rel=0.2)
-    for name, value in weights(agent).items():
+    for name, value in parameters(agent).items():
         np.testing.assert_allclose(value, before[name], atol=1e-6)
 
 
@@ -175,7 +171,7 @@ def test_rl_continues_from_the_cloned_weights(case: tuple[Callable[..., PPO], Sh
         clone(agent, demonstrations, n_epochs=3)
         rollout = agent.collect()
         agent.update(rollout, rollout.rewards)
-        trained.append(weights(agent))
+        trained.append(parameters(agent))
     for name, value in trained[0].items():
         np.testing.assert_allclose(value, trained[1][name], rtol=1e-6, atol=1e-8)
 
@@ -205,7 +201,7 @@ def test_the_spread_of_the_actions_is_that_of_the_errors(make_agent: Callable[..
     policy = agent.policy
     with torch.no_grad():
         means = policy.actor(policy.tensor(agent.normalizer(demonstrations.train[0]))).numpy()
-    std = np.exp(weights(agent)["head.log_std"])
+    std = np.exp(parameters(agent)["head.log_std"])
     assert std[0] == pytest.approx(STD_BOUNDS[0])
     assert std[1] == pytest.approx(np.sqrt(np.square(means - actions).mean(0)[1]), rel=1e-4)
     assert 0.2 < std[1] < 0.3, "the noise, clipped to the box"
@@ -235,7 +231,7 @@ def test_it_stops_early_and_keeps_the_best_weights(make_agent: Callable[..., PPO
     assert losses.index(best) == len(losses) - 5
     to_the_best = make_agent()
     clone(to_the_best, demonstrations, n_epochs=best.epoch, learning_rate=3e-3)
-    np.testing.assert_equal(weights(agent), weights(to_the_best))
+    np.testing.assert_equal(parameters(agent), parameters(to_the_best))
 
 
 def test_without_patience_it_keeps_the_last_weights(make_agent: Callable[..., PPO]) -> None:
@@ -251,7 +247,7 @@ def test_without_patience_it_keeps_the_last_weights(make_agent: Callable[..., PP
 def test_the_same_calls_give_the_same_weights(make_agent: Callable[..., PPO]) -> None:
     def cloned() -> tuple[list[CloningLoss], dict[str, NDArray[Any]]]:
         agent = make_agent()
-        return clone(agent, shown(steer), n_epochs=2), weights(agent)
+        return clone(agent, shown(steer), n_epochs=2), parameters(agent)
 
     np.testing.assert_equal(cloned(), cloned())
 

@@ -23,34 +23,29 @@ from agents.pixels import IMAGES_AT_ONCE, ImagePreparation, NatureCNN, channel_a
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
+from tests.agents.conftest import parameters
+from tests.environments import Stub
 
 SIDE, SQUARE = 36, 12
 NUM_STEPS, NUM_ENVS = 24, 2
 
 
-class Follow(gymnasium.Env[NDArray[np.uint8], np.int64]):
+class Follow(Stub):
     """A square jumps about on an image of 3 x 3 fields; the action should name the column it is in.
 
     Reward: 1 where it does, else 0. An episode is 20 steps.
     """
 
+    length = 20
+
     def __init__(self, shape: tuple[int, int, int] = (SIDE, SIDE, 1)) -> None:
         self.observation_space = Box(0, 255, shape, np.uint8)
         self.action_space = Discrete(3, start=1)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return self._image(), {}
+    def reward(self, action: np.int64) -> float:
+        return float(action - 1 == self.column)
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        reward = float(action - 1 == self.column)
-        self.time += 1
-        return self._image(), reward, False, self.time == 20, {}
-
-    def _image(self) -> NDArray[np.uint8]:
+    def observe(self) -> NDArray[np.uint8]:
         row, self.column = self.np_random.integers(3, size=2)
         return picture(self.column, row, self.observation_space.shape)
 
@@ -86,10 +81,6 @@ def ppo(envs: SyncVectorEnv | None = None, seed: int = 0, **more: Any) -> PPO:
 def trpo(envs: SyncVectorEnv | None = None, seed: int = 0, **more: Any) -> TRPO:
     config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=16, n_critic_updates=3)
     return TRPO(envs or vector(), config, seed, **more)
-
-
-def parameters(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
-    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
 
 
 def iterate(agent: OnPolicyAgent, times: int) -> list[dict[str, float]]:
@@ -141,8 +132,7 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
     metrics = agent.update(rollout, rollout.rewards)
 
     assert max(np.abs(value - before[name]).max() for name, value in parameters(agent).items()) > 1e-3
-    for name, value in parameters(agent).items():
-        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+    reference.assert_equals(agent, atol=1e-9)
     assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
 
 
@@ -168,8 +158,7 @@ def test_a_trust_region_update_gives_the_parameters_that_sb3_contrib_gives_with_
     assert agent.update(rollout, rollout.rewards)["line_search_success"] == 1.0
 
     assert max(np.abs(value - before[name]).max() for name, value in parameters(agent).items()) > 1e-3
-    for name, value in parameters(agent).items():
-        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-6, err_msg=name)
+    reference.assert_equals(agent, atol=1e-6)
 
 
 def test_fitting_the_critic_leaves_a_trust_region_policy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +184,7 @@ def test_the_same_seed_gives_the_same_run_and_a_restored_agent_goes_on(make_agen
     rollout = first.collect()
     np.testing.assert_array_equal(rollout.actions, other.collect().actions)
     assert first.update(rollout, rollout.rewards) == other.update(rollout, rollout.rewards)
-    for name, value in parameters(first).items():
-        np.testing.assert_array_equal(value, parameters(other)[name])
+    np.testing.assert_equal(parameters(first), parameters(other))
 
 
 def test_every_autoreset_mode_shows_the_same_episodes() -> None:

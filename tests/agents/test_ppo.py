@@ -18,19 +18,12 @@ from agents.errors import DivergedError, InvalidConfigError, NonFiniteError, Sha
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
+from tests.agents.conftest import parameters
+from tests.environments import Stub
 
 NUM_STEPS, NUM_ENVS = 48, 2
 MakeRollout = Callable[[PPO], OnPolicyRollout]
 CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
-
-
-def parameters(agent: PPO) -> dict[str, NDArray[Any]]:
-    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
-
-
-def assert_same_parameters(first: PPO, second: PPO) -> None:
-    for (name, a), b in zip(parameters(first).items(), parameters(second).values(), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 def sb3_model(agent: PPO, env_id: str) -> Any:
@@ -76,8 +69,7 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
 
     moved = max(np.abs(value - before[name]).max() for name, value in parameters(agent).items())
     assert moved > 1e-2, "the update should be large beside the tolerance"
-    for name, value in parameters(agent).items():
-        np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+    reference.assert_equals(agent, atol=1e-9)
     assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
     assert metrics["explained_variance"] == pytest.approx(reference.logged("explained_variance"), rel=1e-6)
     assert metrics["clip_fraction"] > 0
@@ -94,8 +86,7 @@ def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
         reference = sb3_twin(sb3_model(agent, "Pendulum-v1"), agent)
         reference.train(rollout, monkeypatch)
         agent.update(rollout, rollout.rewards)
-        for name, value in parameters(agent).items():
-            np.testing.assert_allclose(value, reference.parameter(name), rtol=0, atol=1e-9, err_msg=name)
+        reference.assert_equals(agent, atol=1e-9)
         return parameters(agent)
 
     critics = [
@@ -114,8 +105,7 @@ def test_policy_past_the_kl_limit_is_unchanged(allow_numpy: bool, made_up_rollou
     rollout = replace(rollout, log_probs=rollout.log_probs + 1)
     before = parameters(agent)
     assert agent.update(rollout, rollout.rewards).keys() == {"explained_variance"}
-    for name, value in parameters(agent).items():
-        np.testing.assert_array_equal(value, before[name])
+    np.testing.assert_equal(parameters(agent), before)
 
 
 def test_approx_kl_and_entropy_tell_how_far_the_update_moved_the_policy() -> None:
@@ -151,9 +141,8 @@ def test_dummy_transitions_have_no_influence(make_agent: Callable[..., PPO]) -> 
     expected = clean.update(rollout, rollout.rewards)
     assert spoilt.update(OnPolicyRollout(**fields), fields["rewards"]) == expected
 
-    assert_same_parameters(clean, spoilt)
-    for name, value in clean.state_dict()["normalizer"].items():
-        np.testing.assert_array_equal(value, spoilt.state_dict()["normalizer"][name])
+    np.testing.assert_equal(parameters(clean), parameters(spoilt))
+    np.testing.assert_equal(clean.state_dict()["normalizer"], spoilt.state_dict()["normalizer"])
     assert clean.state_dict()["normalizer"]["count"] == rollout.num_valid
 
 
@@ -163,7 +152,7 @@ def test_the_given_rewards_count_and_not_the_environments(make_agent: Callable[.
     own.update(rollout, rollout.rewards)
     given.update(replace(rollout, rewards=-rollout.rewards), rollout.rewards)
     other.update(rollout, -rollout.rewards)
-    assert_same_parameters(own, given)
+    np.testing.assert_equal(parameters(own), parameters(given))
     assert any(
         (a != b).any() for a, b in zip(parameters(own).values(), parameters(other).values(), strict=True)
     )
@@ -204,8 +193,7 @@ def test_non_finite_or_misshapen_rewards_change_nothing(make_agent: Callable[...
     with pytest.raises(ShapeError, match=r"Expected rewards of shape \(32, 3\), got \(3, 32\)"):
         agent.update(rollout, rollout.rewards.T)
     assert agent.reward_scaler.statistics.count == 0
-    for name, value in parameters(agent).items():
-        np.testing.assert_array_equal(value, before[name])
+    np.testing.assert_equal(parameters(agent), before)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +266,7 @@ def test_a_restored_agent_continues_identically(normalize_rewards: bool) -> None
         np.testing.assert_array_equal(ours, theirs)
     rollout = original.collect()
     assert original.update(rollout, rollout.rewards) == restored.update(rollout, rollout.rewards)
-    for name, value in original.policy.state_dict().items():
-        assert torch.equal(value, restored.policy.state_dict()[name]), name
+    np.testing.assert_equal(parameters(original), parameters(restored))
 
 
 @pytest.mark.parametrize("allow_numpy", [False, True])
@@ -352,8 +339,7 @@ def test_the_state_of_another_environments_agent_is_refused_whole(make_agent: Ca
     other = PPO(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), PPOConfig(), seed=0)
     with pytest.raises(StateMismatchError, match="The saved policy's parameter shapes are"):
         agent.load_state_dict(other.state_dict())
-    for name, value in agent.state_dict()["policy"].items():
-        np.testing.assert_array_equal(value, before["policy"][name])
+    np.testing.assert_equal(agent.state_dict()["policy"], before["policy"])
 
 
 def test_the_state_of_another_algorithm_is_refused_whole() -> None:
@@ -390,23 +376,19 @@ def test_observations_that_are_not_to_be_normalized_reach_the_policy_as_they_are
     np.testing.assert_array_equal(agent.normalizer(observations), observations)
 
 
-class Target(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+class Target(Stub):
     """One step an episode: the action should be half of the observation."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    length, terminates = 1, True
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
-        self.target = self.np_random.uniform(-1, 1, 1).astype(np.float32)
-        return self.target, {}
+    def reward(self, action: NDArray[np.float32]) -> float:
+        return -float(np.square(action - self.target / 2).sum())
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        return self.target, -float(np.square(action - self.target / 2).sum()), True, False, {}
+    def observe(self) -> NDArray[np.float32]:
+        if self.time == 0:
+            self.target = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.target
 
 
 def test_it_learns_a_continuous_target() -> None:

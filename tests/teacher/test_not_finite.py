@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -29,6 +28,7 @@ from teacher.queries.offline import OfflineConfig, learn_reward
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from tests.environments import Stub
 
 DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)
@@ -213,26 +213,21 @@ def test_unlabeled_rows_may_hold_nan(labels: Path, table: dict[str, Any], tmp_pa
     assert len(crowd_preferences(load_crowd_labels(labels), tmp_path / "table.npz")) == 2
 
 
-class Exploding(gym.Env[Any, Any]):
+class Exploding(Stub):
     """Its reward is no number from some step on, and its state is none after the last one."""
 
+    observation_space = Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = Box(-1, 1, (1,), np.float32)
+    length, terminates = 4, True
+
     def __init__(self, reward: float = np.nan, worthless_from: int = 4) -> None:
-        self.observation_space = Box(-np.inf, np.inf, (1,), np.float64)
-        self.action_space = Box(-1, 1, (1,), np.float32)
         self._reward, self._worthless_from = reward, worthless_from
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._time = 0
-        return np.zeros(1), {}
+    def reward(self, action: Any) -> float:
+        return self._reward if self.time >= self._worthless_from else 1.0
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._time += 1
-        ended = self._time == 4
-        reward = self._reward if self._time >= self._worthless_from else 1.0
-        return np.full(1, np.nan if ended else self._time, np.float64), reward, ended, False, {}
+    def observe(self) -> Any:
+        return np.full(1, np.nan if self.time == 4 else self.time, np.float64)
 
 
 def test_the_reward_of_a_last_step_that_is_left_out_does_not_matter() -> None:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from PIL import Image
@@ -22,31 +21,25 @@ from teacher.data.demonstrations import (
     save_demonstrations,
 )
 from teacher.errors import ConfigError, DataError, StorageError
+from tests.environments import Stub
 
 SHAPES = [(8, 6), (8, 6, 1), (8, 6, 3), (8, 6, 4), (4, 8, 6), (8, 6, 2), (2, 8, 6, 3)]
 
 
-class Screen(gym.Env[Any, Any]):
+class Screen(Stub):
     """Shows noise, above or below a bright line; the better choice is where the line is. Three steps long."""
 
-    action_space = Discrete(2)
+    length, terminates = 3, True
 
     def __init__(self, shape: tuple[int, ...] = (40, 36, 3)) -> None:
         self.observation_space = Box(0, 255, shape, np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        super().reset(seed=seed)
-        self.left = 3
-        return self._look(), {}
+    def reward(self, action: Any) -> float:
+        return float(action == self.side)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        reward = float(action == self.side)
-        return self._look(), reward, self.left == 0, False, {}
-
-    def _look(self) -> NDArray[np.uint8]:
-        shape = self.observation_space.shape or ()
-        image = self.np_random.integers(100, size=shape, dtype=np.uint8)
+    def observe(self) -> NDArray[np.uint8]:
+        shape = self.observation_space.shape
+        image: NDArray[np.uint8] = self.np_random.integers(100, size=shape, dtype=np.uint8)
         self.side = int(self.np_random.integers(2))
         image[self.side * shape[0] // 2 : (self.side + 1) * shape[0] // 2] += 100
         return image

@@ -34,6 +34,7 @@ from teacher.settings.options import RewardConfig
 from teacher.teach import main
 from teacher.training.builder import open_run
 from teacher.training.loop import train
+from tests.environments import Stub
 
 
 @pytest.fixture
@@ -136,24 +137,21 @@ def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> Non
         check_replay(describe_task("BipedalWalker-v3"), seed=1)
 
 
-class Once(gym.Env[NDArray[np.float32], np.int64]):
+class Once(Stub):
     """Plays no episode twice."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
     played: ClassVar[set[int | None]] = set()
-    again = False
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.float32], Any]:
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.again = seed in self.played
         self.played.add(seed)
-        return np.zeros(2, np.float32), {}
+        return super().reset(seed=seed)
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def reward(self, action: np.int64) -> float:
         if self.again:
             raise RuntimeError("the robot is gone")
-        return np.zeros(2, np.float32), 1.0, False, False, {}
+        return 1.0
 
 
 def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_line() -> None:
@@ -200,26 +198,20 @@ def test_people_are_asked_only_about_what_can_be_shown(
     assert not (tmp_path / "runs").exists()
 
 
-class Words(gym.Env[Any, Any]):
+class Words(Stub):
     """Renders text, in red where it is; a frame is longer every step."""
 
     metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 5}  # noqa: RUF012
     observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.full(1, self.steps, np.float32), 0.0, False, False, {}
+    def observe(self) -> Any:
+        return np.full(1, self.time, np.float32)
 
     def render(self) -> Any:
-        text = f"step\n{'.' * self.steps}\x1b[41m@\x1b[0m"
+        text = f"step\n{'.' * self.time}\x1b[41m@\x1b[0m"
         return text if self.render_mode == "ansi" else print(text)
 
 

@@ -20,6 +20,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
+from tests.environments import Stub
 
 MODES = list(AutoresetMode)
 Transition = tuple[NDArray[Any], float, bool, bool]
@@ -321,24 +322,14 @@ def test_resets_with_options_are_refused() -> None:
     env.close()
 
 
-class Moody(gym.Env[NDArray[np.float32], np.int64]):
+class Moody(Stub):
     """Ends after five steps while young, and after three from its second reset on."""
 
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    resets = 0
+    length, terminates = 0, True
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
-        self.resets += 1
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.zeros(1, np.float32), 0.0, self.steps >= (5 if self.resets == 1 else 3), False, {}
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.length = 3 if self.length else 5
+        return super().reset(seed=seed)
 
 
 def test_a_replay_that_ends_early_is_refused() -> None:

@@ -35,6 +35,7 @@ from teacher.settings.config_files import load_config
 from teacher.teach import main, parse_arguments
 from teacher.training.parts import task_of
 from teacher.training.start import check
+from tests.environments import Stub
 
 
 class Counting(gym.Env[Any, Any]):
@@ -312,19 +313,14 @@ def test_failures_that_cost_reward_are_not_shown(env_id: str, filling: str) -> N
     assert fillings(try_episodes(make_env(env_id, {}), limit, 1))[0] == filling
 
 
-class _Endless(gym.Env[Any, Any]):
+class _Endless(Stub):
     """Counts how far it was ever played."""
 
-    observation_space, action_space = gym.spaces.Box(-1, 1, (1,), np.float32), gym.spaces.Discrete(2)
     steps: ClassVar[int] = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
+    def reward(self, action: Any) -> float:
         type(self).steps += 1
-        return np.zeros(1, np.float32), 0.0, False, False, {}
+        return 0.0
 
 
 @pytest.mark.parametrize(("limit", "episodes"), [(15, TRIAL_EPISODES), (1000, TRIAL_STEPS // 1000)])

@@ -26,6 +26,7 @@ from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
 from teacher.teach import main
+from tests.environments import Stub
 
 OWN = """
 import numpy as np
@@ -89,21 +90,18 @@ def test_observations_of_fixed_size_can_be_flattened() -> None:
 BOX, TEXT = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Text(5)
 
 
-class Sampled(gym.Env[Any, Any]):
+class Sampled(Stub):
     """Observations drawn from a space."""
-
-    action_space = gym.spaces.Discrete(2)
 
     def __init__(self, space: gym.Space[Any], render_mode: str | None = None) -> None:
         self.observation_space = space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.observation_space.seed(seed)
-        return self.observation_space.sample(), {}
+        return super().reset(seed=seed)
 
-    def step(self, action: Any) -> Any:
-        return self.observation_space.sample(), 0.0, False, False, {}
+    def observe(self) -> Any:
+        return self.observation_space.sample()
 
 
 def sampled(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> Any:

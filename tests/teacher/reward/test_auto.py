@@ -1,16 +1,16 @@
 """When linear reward models give way to networks."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import DataError
@@ -20,9 +20,8 @@ from teacher.reward.learner import EnsembleLearner
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
+from tests.teacher.reward.conftest import Ask
 
-Goal = Callable[[NDArray[Any]], NDArray[Any]]
-Ask = Callable[[Goal, int], PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
 STATES, ACTIONS = np.random.default_rng(0).normal(size=(500, 3)), np.zeros((500, 2))
 FIRST, SECOND = 120, 240  # labels at which networks are tried; by default 250 and 500
@@ -55,16 +54,8 @@ def _networks_are_tried_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ask(make_segment: Callable[..., Segment]) -> Ask:
-    def labels(goal: Goal, count: int) -> PreferenceDataset:
-        result = PreferenceDataset()
-        for number in range(count):
-            first, second = (make_segment(2 * number + one, length=4, observation_size=3) for one in (0, 1))
-            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
-            result.upsert([Preference(UUID(int=(number << 64) + number), first, second, float(first_wins))])
-        return result
-
-    return labels
+def ask(ask: Ask) -> Ask:
+    return partial(ask, length=4, observation_size=3)
 
 
 @pytest.fixture

@@ -1,19 +1,16 @@
 """Which features are settled on, by which fit, and that this is kept."""
 
-from collections.abc import Callable, Container
 from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment
+from teacher.data.preferences import PreferenceDataset
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import DataError
@@ -24,9 +21,8 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from tests.teacher.reward.conftest import Ask, Goal
 
-Goal = Callable[[NDArray[Any]], NDArray[Any]]
-Ask = Callable[..., PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
 EVEN = message(Architecture("network", "even"), was_linear=False)
 UPDATES = 5_000  # more than any of these fits takes
@@ -44,22 +40,6 @@ def predictor(features: Any = "auto", **settings: Any) -> RewardPredictor:
     """Small, and left at its best soon, so that a fit to convergence is short."""
     settings = {"inputs": "state", "members": 2, "hidden": 16, "patience": 20, **settings}
     return RewardPredictor(*SPACES, RewardConfig(features=features, **settings), seed=1)
-
-
-@pytest.fixture
-def ask(make_segment: Callable[..., Segment]) -> Ask:
-    """Answers about pairs by what a function of their states says, and the opposite for the wrong ones."""
-
-    def answers(goal: Goal, numbers: range, wrong: Container[int] = ()) -> PreferenceDataset:
-        result = PreferenceDataset()
-        for number in numbers:
-            first, second = (make_segment(2 * number + one, observation_size=8) for one in (0, 1))
-            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
-            value = float(first_wins != (number in wrong))
-            result.upsert([Preference(UUID(int=(number << 64) + number), first, second, value)])
-        return result
-
-    return answers
 
 
 @pytest.mark.parametrize("wrong", [False, True])

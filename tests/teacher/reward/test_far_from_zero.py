@@ -31,6 +31,7 @@ from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
+from tests.environments import Stub
 
 STEPS = 10
 SMALL = RewardConfig(members=2, hidden=16, features="plain")
@@ -263,26 +264,23 @@ def test_teach_fit_says_what_cannot_be_told_apart(tmp_path: Path, capsys: pytest
     assert "no predictor input varies" in " ".join(capsys.readouterr().out.split())
 
 
-class FarLine(gym.Env[Any, Any]):
+class FarLine(Stub):
     """A point that is pushed about far from 0; the reward is how far to the right of there it is."""
+
+    action_space = Box(-1, 1, (1,), np.float32)
+    length = 20
 
     def __init__(self, offset: float = 1e9, dtype: Any = np.float64) -> None:
         self.observation_space = space(1, dtype)
-        self.action_space = Box(-1, 1, (1,), np.float32)
         self._offset, self._dtype = offset, dtype
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._time, self._x = 0, float(self.np_random.uniform(-1, 1))
-        return self._observation(), {}
+    def reward(self, action: Any) -> float:
+        self._x += 0.3 * float(action[0])
+        return self._x
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._time, self._x = self._time + 1, self._x + 0.3 * float(action[0])
-        return self._observation(), self._x, False, self._time >= 20, {}
-
-    def _observation(self) -> NDArray[Any]:
+    def observe(self) -> NDArray[Any]:
+        if self.time == 0:
+            self._x = float(self.np_random.uniform(-1, 1))
         return np.array([self._offset + self._x], self._dtype)
 
 

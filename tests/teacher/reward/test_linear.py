@@ -12,16 +12,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError
 from teacher.reward.linear import _solve
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
+from tests.teacher.reward.conftest import Ask, Goal
 
-Goal = Callable[[NDArray[Any]], NDArray[Any]]
-Ask = Callable[..., PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
 STATES, ACTIONS = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
 
@@ -40,22 +39,6 @@ def predictor(**settings: Any) -> RewardPredictor:
 
 def rewards(model: RewardPredictor) -> NDArray[np.float64]:
     return model.rewards(STATES, ACTIONS)
-
-
-@pytest.fixture
-def ask(make_segment: Callable[..., Segment]) -> Ask:
-    """Labels by a function of the states, of which a share is wrong."""
-
-    def labels(goal: Goal, count: int, wrong: float = 0.0) -> PreferenceDataset:
-        result, rng = PreferenceDataset(), np.random.default_rng(5)
-        for number in range(count):
-            first, second = (make_segment(2 * number + one, observation_size=8) for one in (0, 1))
-            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
-            value = float(first_wins != (rng.random() < wrong))
-            result.upsert([Preference(UUID(int=(number << 64) + number), first, second, value)])
-        return result
-
-    return labels
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
 from teacher.training.parts import RunPlan, task_of
 from teacher.training.start import check
+from tests.environments import Stub
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -172,30 +173,23 @@ def test_a_run_that_has_trained_outlives_an_error_before_its_first_half_minute(t
     assert load_state(config.run_dir / CHECKPOINT_NAME)["agent"]["total_steps"] == run.agent.total_steps > 0
 
 
-class Silent(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class Silent(Stub):
     """Its task is solved in the third step of every third episode, and every fifth episode ends early."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    observation_space: Any = gym.spaces.Box(-1, 1, (1,), np.float32)
     action_space: Any = gym.spaces.Box(-1, 1, (1,), np.float32)
 
     def __init__(self, **arguments: Any) -> None:
         self.render_mode = arguments.get("render_mode")
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
-        self._seed, self._steps = seed or 0, 0
-        return np.zeros(1, np.float32), {"success": True}
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._seed = seed or 0
+        return super().reset(seed=seed)[0], {"success": True}
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        ends = self._steps == 5 and self._seed % 5 == 0
-        info = {"success": float(self._steps == 3 and self._seed % 3 == 0)}
-        return np.zeros(1, np.float32), 0.0, ends, False, info
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *_ = super().step(action)
+        info = {"success": float(self.time == 3 and self._seed % 3 == 0)}
+        return observation, 0.0, self.time == 5 and self._seed % 5 == 0, False, info
 
     def render(self) -> NDArray[np.uint8]:
         return np.zeros((8, 8, 3), np.uint8)

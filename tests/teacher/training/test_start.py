@@ -20,6 +20,7 @@ from teacher.settings.options import RewardConfig
 from teacher.teach import main, parse_arguments, read_arguments
 from teacher.training.parts import RunPlan
 from teacher.training.start import check
+from tests.environments import Stub
 
 
 @pytest.fixture(autouse=True)
@@ -259,30 +260,18 @@ def test_a_command_gives_the_settings_that_it_was_made_of() -> None:
     assert again == TeachConfig(**{**vars(config), "segment_steps": 9})
 
 
-class _Grid(gym.Env[Any, Any]):
+class _Grid(Stub):
     observation_space = gym.spaces.Text(5)
     action_space = gym.spaces.MultiBinary(2)
+    length, terminates = 7, True
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.time = 0
-        return "abc", {}
-
-    def step(self, action: Any) -> Any:
-        self.time += 1
-        return "abc", 0.0, self.time == 7, False, {}
+    def observe(self) -> Any:
+        return "abc"
 
 
-class _Pictures(_Grid):
-    observation_space: Any = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
-    action_space: Any = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros((8, 8, 3), np.uint8), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros((8, 8, 3), np.uint8), *super().step(action)[1:]
+class _Pictures(Stub):
+    observation_space = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    length, terminates = 7, True
 
 
 @pytest.mark.parametrize(("limit", "filling"), [(30, "restart"), (14, "absorb")])

@@ -1,0 +1,34 @@
+"""Environments of a few lines, for tests that need nothing of an environment but one oddity."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class Stub(gym.Env[Any, Any]):
+    """Observations are zeros, rewards are 0, and episodes end after ``length`` steps."""
+
+    observation_space: Any = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space: Any = gym.spaces.Discrete(2)
+    length, terminates = 0, False  # without a length they have no end
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        reward, ended = self.reward(action), self.time == self.length
+        return self.observe(), reward, ended and self.terminates, ended and not self.terminates, {}
+
+    def reward(self, action: Any) -> float:
+        """Return the reward of a step, before the next observation is made."""
+        return 0.0
+
+    def observe(self) -> Any:
+        """Return an observation."""
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype)
