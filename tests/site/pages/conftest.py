@@ -11,6 +11,13 @@ from django.utils import translation
 from tests.site.conftest import SignedIn
 
 
+def html_of(client: Client, path: str) -> str:
+    """Return a page, which is there."""
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
 @pytest.fixture(autouse=True)
 def english() -> Iterator[None]:
     """Leave no language behind: the test client answers in this thread."""

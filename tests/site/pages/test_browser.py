@@ -14,15 +14,14 @@ from human_feedback_site.feedback.models import Comparison, Decision, Example, E
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
 from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
+from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/comparisons"
 LINK = re.compile(r'href="/experiments/hopper/comparisons/([0-9a-f-]{36})"')
 
 
 def text(client: Client, path: str = PATH) -> str:
-    response = client.get(path)
-    assert response.status_code == 200
-    return response.content.decode()
+    return html_of(client, path)
 
 
 def found(client: Client, query: str = "") -> list[str]:

@@ -13,6 +13,7 @@ from django.test import Client
 from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Experiment, Invite, Label, Labeler, Participation, Undo
 from tests.site.conftest import Browser, Invited, SignedIn, Trainer
+from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/label"
 
@@ -206,9 +207,7 @@ CLIP = re.compile(r'<video src="([^"]+)"')
 
 
 def clips_on(client: Client, path: str) -> list[str]:
-    response = client.get(path)
-    assert response.status_code == 200
-    return CLIP.findall(response.content.decode())
+    return CLIP.findall(html_of(client, path))
 
 
 def shown_at(client: Client, address: str) -> bytes:
