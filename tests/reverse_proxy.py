@@ -2,11 +2,10 @@
 
 import contextlib
 import http.client
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from teacher.labeling.client import (
     Registration,
 )
 from tests.databases import Using
+from tests.servers import Handler, serving
 from tests.site.conftest import CLIP
 from tests.site.production.conftest import Production
 
@@ -55,44 +55,31 @@ class ReverseProxy(ThreadingHTTPServer):
 @contextmanager
 def reverse_proxy() -> Iterator[ReverseProxy]:
     """Run a proxy that has no sites yet."""
-    with ReverseProxy() as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    proxy = ReverseProxy()
+    with serving(proxy):
         yield proxy
-        proxy.shutdown()
 
 
-class _Forward(BaseHTTPRequestHandler):
-    server: ReverseProxy
+class _Forward(Handler):
     protocol_version = "HTTP/1.1"
 
     def _forward(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         below = [path for path in self.server.sites if self.path.startswith((f"{path}/", f"{path}?"))]
         if not below:
             self.server.astray.append(f"{self.command} {self.path}")
-            self._answer(404, [], b"There is nothing here.")
+            self.reply(404, "There is nothing here.")
             return
         target = self.path.removeprefix(below[0]) if self.server.cuts else self.path
         address = urlsplit(self.server.sites[below[0]]).netloc
         with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as site:
             site.request(self.command, target, body or None, dict(self.headers.items()))
             answer = site.getresponse()
-            self._answer(answer.status, answer.getheaders(), answer.read())
-
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers:
-            if name.lower() not in _OF_ONE_CONNECTION:
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        with contextlib.suppress(ConnectionError):  # who asked is gone
-            self.wfile.write(body)
+            headers = [each for each in answer.getheaders() if each[0].lower() not in _OF_ONE_CONNECTION]
+            with contextlib.suppress(ConnectionError):  # who asked is gone
+                self.reply(answer.status, answer.read(), headers)
 
     do_GET = do_HEAD = do_POST = do_PUT = _forward  # noqa: N815 (as the base class has it)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 PATH = "/teacher"

@@ -5,7 +5,6 @@ import re
 import secrets
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.containers.composed import PAGE, ROOT, Engine, Experiment, Stack, find_engine
+from tests.servers import serving
 
 IMAGES = "rl-teacher-test"
 ROLES = ("site", "render", "trainer")
@@ -66,10 +66,8 @@ def torch_index(folder: Path) -> Iterator[str]:
     for wheel in wheels:
         (folder / "torch" / wheel.name).symlink_to(wheel)
     handler = functools.partial(_QuietHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", INDEX_PORT), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{INDEX_PORT}"
-        server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", INDEX_PORT), handler)) as url:
+        yield url
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):

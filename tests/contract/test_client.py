@@ -3,9 +3,8 @@
 import contextlib
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from teacher.labeling.client import (
     Point,
     Registration,
 )
+from tests.servers import Handler, serving
 
 Call = Callable[[FeedbackClient, Any], Any]
 NAME = "hopper-flip"
@@ -28,39 +28,31 @@ class Site(HTTPServer):
     """Gives one prepared answer and remembers what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 200
         self.answer: Any = None
         self.asked: tuple[str, str, str | None, Any] | None = None
 
 
-class Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def answer(self) -> None:
-        site = self.server
-        assert isinstance(site, Site)
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        site.asked = (self.command, self.path, self.headers["Authorization"], body)
-        answer = json.dumps(site.answer).encode()
-        self.send_response(site.status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+        site, body = self.server, self.body()
+        site.asked = (
+            self.command,
+            self.path,
+            self.headers["Authorization"],
+            json.loads(body) if body else None,
+        )
+        self.reply(site.status, site.answer)
 
     do_GET = do_POST = do_PUT = answer  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
 def server() -> Iterator[Site]:
-    with Site() as site:
-        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    site = Site()
+    with serving(site):
         yield site
-        site.shutdown()
-        thread.join()
 
 
 def settings_of(body: Any) -> ExperimentSettings:

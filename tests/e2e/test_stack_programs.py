@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +29,7 @@ from stack.process import Process, Service, StackError, State
 from stack.servers import Redis, program
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
+from tests.servers import Handler, serving
 from tests.simulated_time import WEEK, SimulatedTime
 from tests.waiting import wait_until
 
@@ -261,23 +260,14 @@ def test_a_stack_takes_no_other_site_for_its_own(tmp_path: Path) -> None:
         assert not site.is_ready("http://127.0.0.1:1")
 
 
-@contextlib.contextmanager
-def answering(body: str) -> Iterator[str]:
+def answering(body: str) -> contextlib.AbstractContextManager[str]:
     """The address of a server that gives every GET the same answer."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answer(Handler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.reply(200, body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    return serving(Answer)
 
 
 def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

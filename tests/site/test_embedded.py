@@ -26,8 +26,9 @@ from standardwebhooks import Webhook
 
 from human_feedback_site.embedded import EmbeddedSite, _last_port
 from human_feedback_site.private import read_secret_key
+from tests.servers import serving
 from tests.site.conftest import settings_of
-from tests.site.webhooks.conftest import Receiver, serving
+from tests.site.webhooks.conftest import Receiver
 from tests.waiting import wait_until
 
 Start = Callable[..., dict[str, Any]]

@@ -2,11 +2,10 @@
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,6 +30,7 @@ from human_feedback_site.feedback.media.store import (
     s3_client,
 )
 from tests.conftest import S3Server
+from tests.servers import Handler, serving
 from tests.site.conftest import Browser, Trainer
 
 CLIP = bytes(range(200))
@@ -388,33 +388,22 @@ def asked() -> list[str]:
 @pytest.fixture
 def refusing(asked: list[str]) -> Iterator[Callable[..., str]]:
     """Serve one answer to everything, as stores give it that cannot run here; returns the address."""
-    servers: list[ThreadingHTTPServer] = []
+    with ExitStack() as servers:
 
-    def serve(status: int, body: str, *, minutes: int = 0) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append(self.path)
-                self.send_response_only(status)
-                self.send_header("Date", format_datetime(datetime.now(UTC) + timedelta(minutes=minutes)))
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body.encode())
+        def serve(status: int, body: str, *, minutes: int = 0) -> str:
+            class Refusal(Handler):
+                def do_GET(self) -> None:
+                    asked.append(self.path)
+                    self.reply(status, body)
 
-            do_HEAD = do_GET  # noqa: N815 (the name that the base class looks for)
+                do_HEAD = do_GET  # noqa: N815 (the name that the base class looks for)
 
-            def log_message(self, *args: Any) -> None:
-                """Say nothing."""
+                def date_time_string(self, timestamp: float | None = None) -> str:
+                    return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes))
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever).start()
-        return f"http://127.0.0.1:{server.server_port}"
+            return servers.enter_context(serving(Refusal))
 
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield serve
 
 
 def xml(code: str) -> str:

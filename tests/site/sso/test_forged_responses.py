@@ -1,10 +1,9 @@
 """Nothing that a provider sends is believed before it is verified: one that forges is let nobody in by."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from django.contrib.auth.models import User
 
+from tests.servers import Handler, serving
 from tests.site.sso.conftest import Configure, Person
 
 OWN, FOREIGN = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
@@ -82,34 +82,25 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class _Answer(BaseHTTPRequestHandler):
-    server: Forger
-
+class _Answer(Handler):
     def do_GET(self) -> None:
         status, body = self.server.answer(self.path)
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body.encode())
+        self.reply(status, body, [("Content-Type", "application/json")])
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         self.server.authorization = self.headers.get("Authorization", "")
         self.do_GET()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 @pytest.fixture
 def forger(db: None, configure: Configure) -> Iterator[Forger]:
     """A provider that forges nothing yet."""
-    with Forger() as server:
-        threading.Thread(target=server.serve_forever, daemon=True, args=(0.01,)).start()
+    server = Forger()
+    with serving(server):
         block = {"OIDC_ISSUER": server.url, "OIDC_CLIENT_ID": CLIENT, "OIDC_CLIENT_SECRET": SECRET}
         configure(block | {"OIDC_RESEARCHERS": "researchers"})
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

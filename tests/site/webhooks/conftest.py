@@ -2,12 +2,10 @@
 
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import WebhookEndpoint
 from human_feedback_site.feedback.services import webhooks
+from tests.servers import Handler, serving
 
 
 @dataclass(frozen=True)
@@ -45,34 +44,12 @@ class Receiver(ThreadingHTTPServer):
         """Say nothing: clients that refuse a certificate go away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
+class _Handler(Handler):
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.received.append(Received(self.path, headers, body))
+        self.server.received.append(Received(self.path, headers, self.body()))
         self.server.meanwhile()
-        self.send_response(self.server.status)
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[None]:
-    """Serve in a thread."""
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        self.reply(self.server.status, headers=self.server.headers.items())
 
 
 @pytest.fixture

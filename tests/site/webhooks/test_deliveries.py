@@ -19,8 +19,9 @@ from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
 from human_feedback_site.feedback.services import webhooks
 from human_feedback_site.feedback.services.chores import send_webhooks
 from tests.documents import blocks_of, page_of
+from tests.servers import serving
 from tests.site.conftest import Trainer
-from tests.site.webhooks.conftest import Clock, Receiver, serving
+from tests.site.webhooks.conftest import Clock, Receiver
 
 NEVER = float("inf")
 DELAYS = [1, 3, 9, 27, 81, 243, 729]  # minutes, as the page says

@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +22,7 @@ from teacher.queries.kinds import preferences_in
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import Answerer, ErrorModel
 from teacher.wrapper import SiteOptions
+from tests.servers import Handler, serving
 
 
 @pytest.fixture
@@ -124,47 +124,38 @@ class Forgetful(HTTPServer):
         self.lost = 0
 
 
-class Forwarder(BaseHTTPRequestHandler):
+class Forwarder(Handler):
     def forward(self) -> None:
-        server = self.server
-        assert isinstance(server, Forgetful)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        url = server.site + self.path
+        url = self.server.site + self.path
+        headers = dict(self.headers)
         reply = requests.request(
-            self.command, url, data=body, headers=dict(self.headers), allow_redirects=False, timeout=120
+            self.command, url, data=self.body(), headers=headers, allow_redirects=False, timeout=120
         )
-        if self.path == "/api/v1/labels" and not server.lost:
-            server.lost += 1
+        if self.path == "/api/v1/labels" and not self.server.lost:
+            self.server.lost += 1
             return
-        self.send_response(reply.status_code)
-        for name in ("Location", "Set-Cookie", "Content-Type"):
-            for value in reply.raw.headers.getlist(name):
-                self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(reply.content)
+        given = reply.raw.headers
+        names = ("Location", "Set-Cookie", "Content-Type")
+        self.reply(
+            reply.status_code,
+            reply.content,
+            [(name, value) for name in names for value in given.getlist(name)],
+        )
 
     do_GET = do_POST = forward  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def test_an_answer_whose_acknowledgement_is_lost_is_sent_again_and_counts_once(
     start_asking: Any, pairs: Any, site: SiteHandle, experiment: Any, tmp_path: Path
 ) -> None:
-    with Forgetful(site.url) as proxy, start_asking() as asking:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        bot = Bot(
-            f"http://127.0.0.1:{proxy.server_port}", experiment.name, site.token, "bot", tmp_path / "log"
-        )
+    proxy = Forgetful(site.url)
+    with serving(proxy) as url, start_asking() as asking:
+        bot = Bot(url, experiment.name, site.token, "bot", tmp_path / "log")
         bot.start()
         asking.collector.submit(pairs[:2], "training", 100)
         received = asking.receive(2)
         asking.collector.finish()
         bot.join(240)
-        proxy.shutdown()
-        thread.join()
     assert (proxy.lost, bot.error, bot.answered) == (1, None, 2)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["status"] for line in lines] == ["counted", "counted"]
@@ -219,43 +210,30 @@ def test_a_bot_signs_in_again_if_a_consent_text_was_set_while_it_did(
     assert (len(signed_in) >= 2, bot.error) == (True, None)
 
 
-class TwoNames(BaseHTTPRequestHandler):
+class TwoNames(Handler):
     """A finished experiment on a site that calls itself by another name or path; ``shut`` lets nobody in."""
 
-    server: HTTPServer
     place: ClassVar[tuple[str, str]]
     shut: ClassVar[bool]
     asked: ClassVar[int]
 
     def do_GET(self) -> None:
         """Open the invitation: a cookie, and the labeling page."""
-        self._send(200, {}, cookie=f"sessionid=a; Path={self.place[1] or '/'}")
+        self.reply(200, {}, [("Set-Cookie", f"sessionid=a; Path={self.place[1] or '/'}")])
 
     def do_POST(self) -> None:
         """Make an invitation, or say that the experiment is finished to those who are signed in."""
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         if self.path.endswith("/invites"):
             host, path = self.place
             url = f"http://{host}:{self.server.server_port}{path}/experiments/x/label"
-            self._send(201, {"invite_url": url})
+            self.reply(201, {"invite_url": url})
             return
         TwoNames.asked += 1
         if self.shut or "sessionid" not in self.headers.get("Cookie", ""):
-            self._send(401, {"detail": "sign in"})
+            self.reply(401, {"detail": "sign in"})
         else:
-            self._send(200, {"notice": None, "state": "finished", "leases": []})
-
-    def _send(self, status: int, body: object, cookie: str = "") -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        if cookie:
-            self.send_header("Set-Cookie", cookie)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+            self.reply(200, {"notice": None, "state": "finished", "leases": []})
 
 
 @pytest.mark.parametrize("shut", [False, True])
@@ -264,12 +242,10 @@ class TwoNames(BaseHTTPRequestHandler):
 )
 def test_bot_follows_its_invitation_or_gives_up(place: tuple[str, str], shut: bool) -> None:
     TwoNames.place, TwoNames.shut, TwoNames.asked = place, shut, 0
-    with HTTPServer(("127.0.0.1", 0), TwoNames) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        bot = Bot(f"http://127.0.0.1:{server.server_port}", "x", "tt_any", "bot-1")
+    with serving(TwoNames) as url:
+        bot = Bot(url, "x", "tt_any", "bot-1")
         bot.start()
         bot.join(60)
-        server.shutdown()
     assert not bot.is_alive()
     assert ("401" in str(bot.error)) == shut
     assert TwoNames.asked == (4 if shut else 1)

@@ -1,10 +1,8 @@
 """Test what is missing on a machine is said, with how to get it; what is there is tried for real."""
 
 import re
-import threading
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from teacher.cli.doctor import Finding, Machine, examine
 from teacher.extras import EXTRAS
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.teach import main
+from tests.servers import Handler, serving
 
 ROOT = Path(__file__).parents[3]
 
@@ -113,23 +112,15 @@ def test_the_site_of_this_machine_is_asked_where_it_runs(site: SiteHandle, tmp_p
     assert "starts it on this machine" in found("site", Machine("runs", str(tmp_path), None, None)).detail
 
 
-class _Elsewhere(BaseHTTPRequestHandler):
+class _Elsewhere(Handler):
     def do_GET(self) -> None:
         self.send_error(404)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
 def another_server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Elsewhere) as url:
+        yield url
 
 
 def test_another_server_is_no_labeling_site(another_server: str, monkeypatch: pytest.MonkeyPatch) -> None:

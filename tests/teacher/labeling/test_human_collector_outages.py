@@ -5,10 +5,8 @@ import json
 import os
 import socket
 import sqlite3
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +20,7 @@ from teacher.labeling import publisher
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.storage import FolderStorage
+from tests.servers import Handler, serving
 from tests.teacher.labeling.sites import announced, kill_site
 from tests.waiting import wait_until
 
@@ -184,40 +183,21 @@ OpenClient = Callable[..., FeedbackClient]
 @pytest.fixture
 def open_client() -> Iterator[OpenClient]:
     """A client of a server that always gives one answer and says in a header what token it got."""
-    servers, clients, threads = [], [], []
+    with contextlib.ExitStack() as opened:
 
-    def open_one(answer: Answer, token: str = RIGHT) -> FeedbackClient:
-        status, headers, body = answer
+        def open_one(answer: Answer, token: str = RIGHT) -> FeedbackClient:
+            status, headers, body = answer
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                sent = body.replace(b"TOKEN", self.headers["Authorization"].encode())
-                self.send_header("Content-Length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
+            class Answering(Handler):
+                def do_GET(self) -> None:
+                    sent = body.replace(b"TOKEN", self.headers["Authorization"].encode())
+                    self.reply(status, sent, headers.items())
 
-            def log_message(self, *_: object) -> None:
-                pass
+            client = FeedbackClient(opened.enter_context(serving(Answering)), token)
+            opened.callback(client.close)
+            return client
 
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        client = FeedbackClient(f"http://127.0.0.1:{server.server_port}", token)
-        servers.append(server)
-        clients.append(client)
-        threads.append(thread)
-        return client
-
-    yield open_one
-    for client in clients:
-        client.close()
-    for server, thread in zip(servers, threads, strict=True):
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        yield open_one
 
 
 def problem(status: int, detail: str) -> Answer:
