@@ -49,7 +49,6 @@ collect_ignore_glob = list(_LEFT_OUT)
 
 
 def pytest_report_header() -> list[str]:
-    """Say which tests can't run here."""
     return [f"not collected: tests/{name}: {why}" for name, why in _LEFT_OUT.items()]
 
 

@@ -13,7 +13,6 @@ _ASSIGNMENTS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
 
 
 def page_of(name: str) -> Path:
-    """A page of docs/."""
     return ROOT / "docs" / f"{name}.md"
 
 

@@ -30,5 +30,4 @@ class Stub(gym.Env[Any, Any]):
         return 0.0
 
     def observe(self) -> Any:
-        """Return an observation."""
         return np.zeros(self.observation_space.shape, self.observation_space.dtype)

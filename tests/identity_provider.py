@@ -23,7 +23,6 @@ class IdentityProvider:
 
     @property
     def url(self) -> str:
-        """The issuer's address."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -58,7 +57,6 @@ class IdentityProvider:
             return False
 
     def set_group(self, username: str, group: str) -> None:
-        """Move a user to another group."""
         self._write(
             "UPDATE auth_user_groups SET group_id = (SELECT id FROM auth_group WHERE name = ?) "
             "WHERE user_id = (SELECT id FROM auth_user WHERE username = ?)",

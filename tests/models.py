@@ -61,7 +61,6 @@ class AgentCase:
         return agent
 
     def observations(self, count: int = 60) -> NDArray[Any]:
-        """Random observations."""
         return drawn(self.observation_space, count)
 
 

@@ -65,8 +65,6 @@ BOX = gymnasium.spaces.Box(-0.5, 0.5, (2,), np.float32)
 
 @pytest.fixture
 def counting_envs() -> Callable[..., SyncVectorEnv]:
-    """Makes a vector of counting environments."""
-
     def make(
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         num_envs: int = 3,

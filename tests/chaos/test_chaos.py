@@ -103,7 +103,6 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def link(server: socket.socket, free_port: Callable[[], int]) -> Iterator[tuple[Link, int]]:
-    """A link to the server, and the port where it listens."""
     port = free_port()
     with Link(port, server.getsockname()[1]) as link:
         yield link, port

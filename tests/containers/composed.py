@@ -54,7 +54,6 @@ class Engine:
         return call([self.program, *words])
 
     def compose_command(self, words: Sequence[str]) -> list[str]:
-        """Return the command line of a Compose command."""
         # Docker Compose finds a service that the command names in any profile.
         names_profiles = words[0] == "run" and self.program == "podman"
         return [*self.compose, *(_PROFILES if names_profiles else ()), *words]
@@ -123,17 +122,14 @@ class Stack:
 
     @property
     def name(self) -> str:
-        """Name of the project."""
         return self.folder.name
 
     @property
     def url(self) -> str:
-        """URL of the site."""
         return f"http://127.0.0.1:{self.ports['web']}"
 
     @property
     def store_url(self) -> str:
-        """URL of the clip store."""
         return f"http://127.0.0.1:{self.ports['media']}"
 
     def write(self, version: Path, images: str) -> None:
@@ -157,7 +153,6 @@ class Stack:
         self.set({"TEACHER_PUBLIC_URL": self.url, "S3_PUBLIC_ENDPOINT_URL": self.store_url})
 
     def set(self, variables: dict[str, str]) -> None:
-        """Set variables in .env."""
         self.variables.update(variables)
         text = "".join(f"{name}={value}\n" for name, value in self.variables.items())
         (self.folder / ".env").write_text(text)
@@ -186,7 +181,6 @@ class Stack:
         self.wait_until_healthy(*SERVERS)
 
     def wait_until_healthy(self, *services: str) -> None:
-        """Wait until all containers of these services are healthy."""
         until(lambda: all(map(self.is_healthy, services)), f"{', '.join(services)} of {self.name} healthy")
 
     def is_healthy(self, service: str) -> bool:
@@ -289,7 +283,6 @@ class Experiment:
 
     @property
     def container(self) -> str:
-        """Name of the trainer's container."""
         return f"{self.stack.name}-{self.name}"
 
     @property

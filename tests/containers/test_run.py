@@ -180,7 +180,6 @@ def test_run_on_two_hosts_resumes_after_a_kill(start: Callable[[str], list[Host]
 
 
 def output(hosts: list[Host]) -> str:
-    """Return the last output of all hosts."""
     return "\n".join(f"{host.name}: {host.said[-3000:]}" for host in hosts)
 
 

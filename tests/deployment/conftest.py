@@ -338,5 +338,4 @@ def resources(kubernetes: Path) -> Resources:
 
 @pytest.fixture(scope="session")
 def pods(resources: Resources) -> dict[str, Resource]:
-    """The pods by the name of what makes them."""
     return {name: pod for (_, name), each in resources.items() if (pod := pod_of(each))}

@@ -42,7 +42,6 @@ def build_all(folder: Path) -> Resources:
 
 
 def build(folder: Path) -> list[Resource]:
-    """The resources of the kustomization in a folder."""
     plan = yaml.safe_load((folder / "kustomization.yaml").read_text())
     for name, value in _HEADER.items():
         assert plan.pop(name) == value, folder
@@ -64,7 +63,6 @@ def build(folder: Path) -> list[Resource]:
 
 
 def by_name(resources: list[Resource]) -> Resources:
-    """The resources by kind and name."""
     return {(each["kind"], each["metadata"]["name"]): each for each in resources}
 
 
@@ -82,7 +80,6 @@ def containers_of(pod: Resource) -> list[Resource]:
 
 
 def read_variables(path: Path) -> dict[str, str]:
-    """The variables of a file that a generator reads."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
 

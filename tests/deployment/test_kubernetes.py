@@ -42,7 +42,6 @@ SIZES = {"m": 1e-3, "": 1.0, "Mi": 2.0**20, "Gi": 2.0**30}
 
 
 def labels_of(resource: Resource) -> dict[str, str]:
-    """The labels of the pods that a resource makes."""
     labels: dict[str, str] = resource["spec"]["template"]["metadata"]["labels"]
     return labels
 

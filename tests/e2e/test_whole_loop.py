@@ -64,7 +64,6 @@ class World:
         return process
 
     def site(self) -> dict[str, Any]:
-        """Return where the site is, and its process."""
         site: dict[str, Any] = json.loads((self.folder / "state" / "site" / "lock").read_text())
         return site
 

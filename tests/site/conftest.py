@@ -44,11 +44,9 @@ class Api:
         return response
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a successful GET."""
         return self._ok(self.send("GET", path))
 
     def post(self, path: str, body: object) -> Any:
-        """Return the JSON of a successful POST."""
         return self._ok(self.send("POST", path, body))
 
     @staticmethod
@@ -67,7 +65,6 @@ class Trainer(Api):
         self.run_id = str(uuid4())
 
     def description(self, **changes: object) -> dict[str, Any]:
-        """Return the body of PUT."""
         return {
             "run_id": self.run_id,
             "env_id": "ShortHopper-v1",
@@ -103,7 +100,6 @@ class Trainer(Api):
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment as it is now."""
         return Experiment.objects.get(name=self.name)
 
     def comparison(self, **changes: object) -> dict[str, Any]:
@@ -118,7 +114,6 @@ class Trainer(Api):
         return {**body, **changes}
 
     def upload(self, key: str) -> None:
-        """Put a clip into the media folder."""
         store = media_store()
         assert isinstance(store, FolderMedia)
         path = store.path(key)
@@ -159,15 +154,12 @@ class Browser(Api):
         return self.ask(count, **body)["leases"]
 
     def answer(self, lease: Any, choice: str = "left", **changes: object) -> Any:
-        """Answer a lease."""
         return self.post("/labels", self.label(lease, choice, **changes))
 
     def label(self, lease: Any, choice: str = "left", **changes: object) -> dict[str, object]:
-        """Return the body of an answer."""
         return {"uuid": str(uuid4()), "lease": lease["uuid"], "choice": choice, "response_ms": 900, **changes}
 
     def undo(self, label: Any) -> Any:
-        """Withdraw an answer."""
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
 
 
@@ -221,7 +213,6 @@ def assert_guarded(response: HttpResponse, referrer_policy: str = "same-origin")
 
 @pytest.fixture(autouse=True)
 def media_folder(settings: Settings, tmp_path: Path) -> Path:
-    """An empty media folder."""
     settings.TEACHER_STORAGE = str(tmp_path / "media")
     return tmp_path / "media"
 

@@ -43,7 +43,6 @@ class Pair:
         return not self.cancelled and len(self.counted) < self.wanted
 
     def rank(self) -> tuple[object, ...]:
-        """Put pairs in an order."""
         leases = tuple(lease.value for lease in self.leases)
         return self.wanted, self.cancelled, leases, sorted(self.counted), self.surplus
 
@@ -89,7 +88,6 @@ class World:
         return min((self.renamed(labelers) for labelers in ((0, 1), (1, 0))), key=World.rank)
 
     def rank(self) -> tuple[object, ...]:
-        """Put worlds in an order."""
         return *(pair.rank() for pair in self.pairs), sorted(self.blocked)
 
     def renamed(self, names: tuple[int, ...]) -> World:
@@ -141,7 +139,6 @@ def steps(world: World) -> Iterator[Step]:
 
 
 def after(world: World, step: Step) -> World:
-    """Return the world after a step."""
     if step.pair is not None:
         pair = _TO_PAIR[step.what](world, world.pairs[step.pair], step.labeler or 0)
         return world.with_pair(step.pair, pair)

@@ -51,7 +51,6 @@ def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comp
 
 
 def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence[UUID] = ()) -> LeaseGrant:
-    """Ask for work."""
     who = participant_of(accounts.participation_in(labeler.user, experiment.name))
     return lease_comparisons(who, LeaseRequest(count, held, shown=held[0] if held else None))
 
@@ -66,7 +65,6 @@ def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:
 
 
 def undo(labeler: Labeler, label: UUID) -> Lease | None:
-    """Undo an answer."""
     return answers.record_undo(labeler, label, uuid4())[1]
 
 

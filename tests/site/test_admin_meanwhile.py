@@ -42,12 +42,10 @@ class Fields(HTMLParser):
                 self.values.setdefault(given["name"], []).append(value)
 
     def handle_data(self, data: str) -> None:
-        """Note what a text area holds."""
         if self._is_text:
             self.values[self._name] = [self.values[self._name][0] + data.removeprefix("\n")]
 
     def handle_endtag(self, tag: str) -> None:
-        """A text area ends."""
         self._is_text = self._is_text and tag != "textarea"
 
 

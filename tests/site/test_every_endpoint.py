@@ -248,7 +248,6 @@ def clients(
 
 @pytest.fixture
 def tokens(trainer: Trainer, stranger: Trainer) -> dict[str, Client]:
-    """A trainer with each kind of token."""
     now = timezone.now()
     found = {
         "own": create_token(trainer.user, expires_at=now + timedelta(hours=1)),

@@ -502,7 +502,6 @@ def test_mangled_columns_are_reported_in_one_line(
 
 
 def changed(exported: Exported, table: str, column: str, change: Callable[[str], str]) -> Exported:
-    """Change all cells of a column."""
     changed = [{**row, column: change(row[column])} for row in rows(exported, table)]
     text = io.StringIO()
     writer = csv.DictWriter(text, changed[0])

@@ -37,7 +37,6 @@ LINKS: dict[str, dict[str, Any]] = {
 
 
 def two_studies(experiment: Experiment) -> dict[str, Invite]:
-    """Make the links of two studies on one experiment."""
     facts = {"kind": "anonymous", "platform": "prolific", "limit": 5, "screen_out_code": "OUT1"}
     day = timezone.now() + timedelta(days=1)
     return {
@@ -47,7 +46,6 @@ def two_studies(experiment: Experiment) -> dict[str, Invite]:
 
 
 def two_links_by_name(experiment: Experiment) -> dict[str, Invite]:
-    """Make two links for one labeler, mia."""
     mia = accounts.invite(experiment, "mia")
     facts = {"kind": "named", "labeler": mia, "expires_at": timezone.now() + timedelta(days=1)}
     return {
@@ -57,7 +55,6 @@ def two_links_by_name(experiment: Experiment) -> dict[str, Invite]:
 
 
 def somebody() -> Api:
-    """Return a new browser."""
     return Api(Client())
 
 
@@ -73,17 +70,14 @@ def arrive(client: Client, invite: Invite, participant: str = PID) -> None:
 
 
 def ask(api: Api, count: int = 1, **body: object) -> Any:
-    """Ask for work."""
     return api.post("/experiments/hopper/leases", {"count": count, **body})
 
 
 def answer(api: Api, lease: Any) -> Any:
-    """Answer a lease."""
     return api.post("/labels", {"uuid": str(uuid4()), "lease": lease["uuid"], "choice": "left"})
 
 
 def undo(api: Api, label: Any) -> Any:
-    """Undo an answer."""
     return api.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
 
 

@@ -26,8 +26,6 @@ Make = Callable[..., Invite]
 
 @pytest.fixture
 def make(trainer: Trainer) -> Make:
-    """Make invitations without names."""
-
     def make(**changes: Any) -> Invite:
         facts = {"kind": "anonymous", "limit": 5, "expires_at": timezone.now() + timedelta(days=1)}
         return Invite.objects.create(experiment=trainer.experiment, **{**facts, **changes})

@@ -79,7 +79,6 @@ class Site:
         self.experiment, self.comparisons, self.labelers = work.begin(owner, len(PAIRS), len(LABELERS))
 
     def do(self, step: Step) -> None:
-        """Take a step."""
         match step:
             case Step("ask", int(labeler)):
                 work.ask(self.labelers[labeler], self.experiment)

@@ -82,11 +82,9 @@ class Site:
 
     @property
     def label_url(self) -> str:
-        """The labeling page."""
         return f"{self.url}/experiments/hopper/label"
 
     def invite(self, name: str = "mia") -> str:
-        """Return an invitation link."""
         accounts.invite(self.experiment, name)
         return accounts.invite_url(self.experiment, name, self.url)
 
@@ -121,7 +119,6 @@ class Site:
         experiments.add_episode(self.experiment, step, key)
 
     def set(self, **values: object) -> None:
-        """Change fields of the experiment."""
         Experiment.objects.filter(pk=self.experiment.pk).update(**values)
 
     def labels(self) -> list[Label]:
@@ -174,7 +171,6 @@ class LabelingPage:
         self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
     def sign_in(self, name: str) -> None:
-        """Fill in the sign-in page."""
         self.page.get_by_label("Name").fill(name)
         self.page.get_by_label("Password").fill(PASSWORD)
         self.page.get_by_role("button", name="Sign in").click()
@@ -212,7 +208,6 @@ class LabelingPage:
         return videos
 
     def side_of(self, color: str) -> str:
-        """Return the side on which the clip of that color is seen."""
         self.page.wait_for_selector(PAIR, state="attached")
         return ("left", "right")[[video["color"] for video in self.videos()].index(color)]
 

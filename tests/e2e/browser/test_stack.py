@@ -115,7 +115,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def stack(folder: Path) -> Iterator[Stack]:
-    """A running stack."""
     stack = Stack(folder, "--workers", "1")
     try:
         yield stack.wait()

@@ -33,8 +33,6 @@ def nothing_kept() -> None:
 
 @pytest.fixture
 def signed_in() -> SignedIn:
-    """Make browsers of users."""
-
     def signed_in(user: User) -> Client:
         client = Client()
         client.force_login(user)

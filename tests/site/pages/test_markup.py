@@ -208,7 +208,6 @@ class Written(HTMLParser):
             self._open.append((tag, is_own, []))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Do the same for one without content."""
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.handle_endtag(tag)

@@ -83,7 +83,6 @@ class Production:
         return [json.loads(line) for line in self.text().splitlines()]
 
     def text(self) -> str:
-        """Return the server's log."""
         return self._log.read_text()
 
     def stop(self) -> None:

@@ -45,7 +45,6 @@ class Forger(ThreadingHTTPServer):
         self.nonce = ""
 
     def answer(self, path: str) -> tuple[int, str]:
-        """Return status and body."""
         if path in self.answers:
             return self.answers[path]
         return 200, json.dumps(getattr(self, f"_{path.rpartition('/')[2].replace('-', '_')}")())

@@ -17,7 +17,6 @@ NEAR = "mia gets no role from Admins: the claim groups is "
 
 @pytest.fixture(autouse=True)
 def roles(db: None, settings: Settings) -> None:
-    """Configure both roles."""
     settings.OIDC_RESEARCHERS, settings.OIDC_ADMINS = ["researchers"], ["Admins"]
 
 

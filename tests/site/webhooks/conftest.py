@@ -102,5 +102,4 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock to be moved."""
     return Clock()

@@ -291,7 +291,6 @@ def change(endpoint: WebhookEndpoint) -> str:
 
 
 def act(root: Client, action: str, *chosen: WebhookEndpoint) -> str:
-    """Run an action on endpoints; return what it shows."""
     body = {"action": action, "_selected_action": [each.pk for each in chosen]}
     return root.post(reverse(LIST), body, follow=True).content.decode()
 

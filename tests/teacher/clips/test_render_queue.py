@@ -181,7 +181,6 @@ class Scene:
         return self.queue._celery.send_task(TASK, args=[request]).get(timeout=240)
 
     def makes(self, job: ClipJob) -> str:
-        """Return who makes a clip."""
         return self.maker(job, self.queue.submit(job))
 
     def maker(self, job: ClipJob, clip: "Future[Path | None]") -> str:

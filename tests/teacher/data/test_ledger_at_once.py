@@ -77,8 +77,6 @@ def path(memory_path: Path) -> Path:
 
 @pytest.fixture
 def ask(make_segment: MakeSegment) -> Callable[[Ledger], None]:
-    """Writes one comparison."""
-
     def ask(ledger: Ledger) -> None:
         ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
 

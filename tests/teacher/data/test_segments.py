@@ -42,7 +42,6 @@ def trajectories() -> list[Trajectory]:
 
 @pytest.fixture
 def pool(trajectories: list[Trajectory]) -> SegmentPool:
-    """A pool with all segments of these episodes."""
     pool = SegmentPool(LENGTH, seed=0)
     pool.extend(trajectories)
     return pool

@@ -320,7 +320,6 @@ def test_unknown_column_is_named(dataset: PreferenceDataset, tmp_path: Path, suf
 
 
 def describe_again(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Write the description of a file anew."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
             about = json.loads(str(archive["about"]))

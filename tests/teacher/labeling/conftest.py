@@ -241,7 +241,6 @@ class Labeler:
         return uuid
 
     def undo(self, label: str) -> None:
-        """Undo an answer."""
         self._post(f"labels/{label}/undo", {"uuid": str(uuid4())})
 
     def _post(self, path: str, body: Any) -> Any:

@@ -45,7 +45,6 @@ def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
 
 
 def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
-    """Preferences by the segments' true returns."""
     preferences = []
     for index in indices:
         first, second = make_segment(2 * index), make_segment(2 * index + 1)

@@ -83,7 +83,6 @@ def test_rewards_are_switched(wrap: Wrap) -> None:
 
 
 def asked(env: Any) -> list[Segment]:
-    """The segments of all questions."""
     return [
         segment
         for one in list(preferences_in(env.trainer.learning.ledger))
