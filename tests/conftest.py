@@ -190,6 +190,13 @@ def free_port() -> Callable[[], int]:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def no_opengl(tmp_path: Path) -> dict[str, str]:
     """Variables with which a new process finds neither EGL's drivers nor OSMesa."""
     folder = tmp_path / "no-opengl"

@@ -107,9 +107,8 @@ def test_the_documents_show_commands() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]], ids=lambda page: page.name)
 def test_every_command_of_a_page_exists_and_takes_its_options(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    page: Path, here: Path, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for command in COMMANDS[page]:
         with subtests.test(command):
             check(command)
@@ -159,9 +158,8 @@ def check_manage(words: list[str]) -> None:
     [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks_of(page, "python")],
     ids=lambda page: page.name,
 )
-def test_every_program_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_programs(page, tmp_path, SHORTER.get(page.name))
+def test_every_program_runs(page: Path, here: Path) -> None:
+    run_programs(page, here, SHORTER.get(page.name))
 
 
 def test_the_programs_about_the_wrapper_are_python_and_import_what_there_is() -> None:
@@ -200,13 +198,12 @@ PAGE = page_of("environments")
 WALK, TOGETHER = blocks_of(PAGE, "python")
 
 
-def test_the_environment_of_ones_own_is_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_walk.py").write_text(WALK)
+def test_the_environment_of_ones_own_is_taught(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(here)
+    (here / "my_walk.py").write_text(WALK)
     (command,) = [command for command in commands_of(PAGE) if "my_walk" in command]
     assert main([*shlex.split(command)[1:], *"-t 2048 -i 20".split()]) == 0
-    assert list(tmp_path.glob("runs/*/walk/videos/*.mp4")), "it was drawn from a replay"
+    assert list(here.glob("runs/*/walk/videos/*.mp4")), "it was drawn from a replay"
 
 
 class ListGame(gym.Env[Any, Any]):
@@ -229,10 +226,9 @@ PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_every_example_runs_in_its_short_form(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    program: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, where the libraries are imported already; its folder is searched, as Python does."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr(sys, "argv", [str(program), "--short"])
     runpy.run_path(str(program), run_name="__main__")
@@ -296,12 +292,11 @@ def test_a_run_on_the_true_reward_is_an_expert_to_begin_from(folder: Path) -> No
 
 
 def test_learned_policy_is_filmed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the command of the page on teachers, of the run that it shares with the README."""
     (command,) = [command for command in OF_TEACHERS if "scripts/film.py" in command]
     _, program, run_dir, *options = shlex.split(command)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "sys.argv", [program, str(folder / run_dir), *options, "--episodes", "2", "--steps", "30"]
     )
@@ -338,13 +333,6 @@ def test_nothing_is_left_to_fill_in() -> None:
 def test_the_pictures_exist() -> None:
     for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README.read_text()):
         assert (ROOT / path).stat().st_size > 1000, path
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_python_program_runs(here: Path) -> None:

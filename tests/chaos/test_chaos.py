@@ -56,10 +56,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(folder: Folder, here: Path) -> None:
     kills = [Fault("kill", name, 1.5) for name in PROGRAMS]
     cuts = [Fault("cut", name, 0.5, 1.5) for name in LINKS]
     others = [Fault("slow", "postgres", 0.2, 2.0), Fault("fill", "s3", 0.2, 2.0)]

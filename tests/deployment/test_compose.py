@@ -345,8 +345,7 @@ def test_commands_of_compose_name_its_services(compose: Any) -> None:
     assert len(commands) > 10
 
 
-def test_settings_of_composed_trainers_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_settings_of_composed_trainers_are_accepted(here: Path) -> None:
     (line,) = [line for line in LINES if line.startswith("docker compose run --rm trainer -p")]
     words = shlex.split(line)
     settings = parse_arguments(words[words.index("-p") :])

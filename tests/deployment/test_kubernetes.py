@@ -382,22 +382,21 @@ def test_trainers_reach_the_service_web(resources: Resources, pods: dict[str, Re
 
 
 def test_a_trainer_starts_its_run_and_a_pod_that_replaces_it_resumes(
-    compose: Any, pods: dict[str, Resource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compose: Any, pods: dict[str, Resource], here: Path
 ) -> None:
     container = main_container(pods["trainer-crowd"])
     for name, script in {"teach": 'printf "%s\\n" "$@"', "trainer": 'printf "%s\\n" trainer "$@"'}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
+        (here / name).write_text(f"#!/bin/sh\n{script}\n")
+        (here / name).chmod(0o755)
     command = [word.replace("/app/docker/trainer", "trainer") for word in container["command"]]
 
     def said(arguments: list[str]) -> list[str]:
-        words, environment = [*command, *arguments], {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        return subprocess.check_output(words, env=environment, cwd=tmp_path, text=True).splitlines()
+        words, environment = [*command, *arguments], {"PATH": f"{here}:/usr/bin:/bin"}
+        return subprocess.check_output(words, env=environment, cwd=here, text=True).splitlines()
 
     run, *arguments = container["args"]
     entrypoint = compose["services"]["trainer"]["entrypoint"]
     assert said([run, *arguments]) == ["trainer", *entrypoint[1:], *arguments]
-    monkeypatch.chdir(tmp_path)
     config = parse_arguments(arguments).config
     assert Path(run) == config.run_dir  # otherwise a new pod would try to start the run again
     config.run_dir.mkdir(parents=True)

@@ -92,9 +92,9 @@ def test_two_ranks_make_one_run(
 
 
 def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
-    tmp_path: Path, launched: list[Launched], monkeypatch: pytest.MonkeyPatch
+    here: Path, launched: list[Launched]
 ) -> None:
-    run = Launched([*TORCHRUN, *SETTINGS, "-n", "lost", "-t", "16000"], tmp_path)
+    run = Launched([*TORCHRUN, *SETTINGS, "-n", "lost", "-t", "16000"], here)
     launched.append(run)
     next(line for line in run.lines() if PROGRESS.match(line))
     run.rank(1).kill()
@@ -106,11 +106,10 @@ def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
     )
     assert run.said.count("To resume") == 1
     assert "--nproc-per-node 2 -m teacher.teach --resume runs/teacher-Reacher-v1/lost" in run.said
-    (checkpoint,) = tmp_path.glob("runs/*/*/checkpoint*")
+    (checkpoint,) = here.glob("runs/*/*/checkpoint*")
     saved_at = load_state(checkpoint)["agent"]["total_steps"]
     assert 0 < saved_at < 16000
 
-    monkeypatch.chdir(tmp_path)
     assert main(["--resume", "runs/teacher-Reacher-v1/lost"]) == 0
     assert load_state(checkpoint)["agent"]["total_steps"] >= 16000
 

@@ -142,13 +142,12 @@ def assert_learned(run_dir: Path) -> EventAccumulator:
 @pytest.mark.slow
 @pytest.mark.parametrize(("predictor", "agent"), [("rl", "ppo"), ("synth", "ppo"), ("synth", "trpo")])
 def test_an_agent_learns_from_the_true_reward_and_from_synthetic_labels(
-    predictor: str, agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    predictor: str, agent: str, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     labels = "" if predictor == "rl" else "-L 20 -l 50"
     line = f"-p {predictor} -a {agent} -e InvertedPendulum-v1 -n x {labels} -t 18000 -V"
     assert main(line.split()) == 0
-    assert_learned(tmp_path / "runs" / "InvertedPendulum-v1" / "x")
+    assert_learned(here / "runs" / "InvertedPendulum-v1" / "x")
 
 
 @pytest.mark.slow

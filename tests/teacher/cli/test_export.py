@@ -154,18 +154,12 @@ def test_export_keeps_files(run_dir: Path, tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_files_are_written_both_or_neither(
-    line: str,
-    says: str,
-    run_dir: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, says: str, run_dir: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = {"new": tmp_path / "new.npz", "folder": tmp_path / "nowhere"}
+    names = {"new": here / "new.npz", "folder": here / "nowhere"}
     assert main(["export", str(run_dir), *line.format(**names).split()]) != 0
     assert says.format(**names) in capsys.readouterr().err
-    assert not list(tmp_path.glob("*.npz"))
+    assert not list(here.glob("*.npz"))
 
 
 def test_a_folder_with_nothing_but_hidden_files_becomes_a_dataset(run_dir: Path, tmp_path: Path) -> None:
@@ -258,9 +252,8 @@ def test_replaces_export(finished_run: Path, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.usefixtures("short_rollouts")
 def test_a_run_begins_from_an_exported_policy(
-    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ["export", str(finished_run), "--huggingface", "model", "--sb3", "policy.zip"]
     assert main(words) == 0
     assert "policy.zip: policy for stable_baselines3.PPO.load\n" in capsys.readouterr().out
@@ -279,10 +272,7 @@ def test_a_run_begins_from_an_exported_policy(
 
 
 @pytest.mark.usefixtures("short_rollouts")
-def test_a_run_on_the_true_reward_has_no_predictor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_on_the_true_reward_has_no_predictor(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-p rl -e Pendulum-v1 -n a -t 100 -V --agent.hidden_sizes 8,4".split()) == 0
     assert main("export runs/Pendulum-v1/a --huggingface model".split()) == 0
     assert "model: policy with a model card" in capsys.readouterr().out
@@ -314,9 +304,8 @@ def test_a_missing_package_is_named_before_anything_is_written(
 
 
 def test_export_errors_are_one_line(
-    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("taken").touch()
     Path("b.npz").touch()
     new = Path("new/Pendulum-v1/done")
@@ -343,7 +332,7 @@ def test_export_errors_are_one_line(
             Path(path).touch()
         assert main(f"-p rl -e Pendulum-v1 -n a -V --policy {path}".split()) != 0
         assert says in capsys.readouterr().err
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {path.name for path in here.iterdir()} == {
         *("taken", "b.npz", "new", "taken.zip", "taken.safetensors")
     }
 

@@ -49,8 +49,7 @@ def test_every_command_is_in_the_help_and_has_its_own(capsys: pytest.CaptureFixt
         assert capsys.readouterr().out.startswith(f"usage: teach {name} ")
 
 
-def test_the_examples_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_examples_are_accepted(here: Path) -> None:
     examples = re.findall(r"^  teach (-p .*)", HELP, re.MULTILINE)
     assert [parse_arguments(shlex.split(line)).config.predictor for line in examples] == [
         "human",

@@ -170,9 +170,8 @@ def film(path: Path) -> Sequence[NDArray[np.uint8]]:
 
 
 def test_a_film_shows_the_episode_that_was_played(
-    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_dir: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert main(["play", str(run_dir), "--episodes", "3", "--steps", "20", "--start", "5"]) == 0
     said = capsys.readouterr().out
     played = play_episodes(SavedRun(run_dir), 3, seed=0)
@@ -180,7 +179,7 @@ def test_a_film_shows_the_episode_that_was_played(
     assert returns == sorted(returns)
     summary = f"return {returns[1]:.1f}; 3 episodes played, returns {returns[0]:.1f} to"
     assert f"20 steps of an episode with {summary}" in said
-    shown = film(tmp_path / "done.mp4")
+    shown = film(here / "done.mp4")
     expected = list(frames_of(ClipSpec.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
     size = shown[0].shape[1::-1]

@@ -31,8 +31,7 @@ from teacher.training.run import Run
 TEACH = [sys.executable, "-m", "teacher.teach"]
 
 
-def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rl_teachers_flags_keep_their_meaning(here: Path) -> None:
     line = "-p synth -e ShortHopper-v1 -n x -s 3 -w 2 -l 1400 -L 100 -t 5e6 -a ppo -i 50 -V"
     settings = parse_arguments(line.split())
     assert not settings.resumed
@@ -51,16 +50,14 @@ def test_rl_teachers_flags_keep_their_meaning(monkeypatch: pytest.MonkeyPatch, t
     )
 
 
-def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_settings_of_a_part_are_given_by_its_name(here: Path) -> None:
     line = "-p synth -e ShortHopper-v1 -n x -l 40 --reward.members 5 --preset paper --segment_seconds 2"
     config = parse_arguments(line.split()).config
     assert (config.reward.members, config.segment_seconds) == (5, 2.0)
 
 
 @pytest.mark.parametrize("number", ["-1e6", "-2.5E-3", "-.5", "-3.", "-7"])
-def test_negative_numbers(number: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_negative_numbers(number: str, here: Path) -> None:
     line = f"-p synth -e ShortHopper-v1 -n x -l 40 --reward.uncertainty_bonus {number} -s 2"
     config = parse_arguments(line.split()).config
     assert (config.reward.uncertainty_bonus, config.seed) == (float(number), 2)
@@ -97,9 +94,8 @@ def test_negative_numbers(number: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     ],
 )
 def test_a_bad_line_is_refused_in_one_line_before_anything_starts(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TEACHER_TOKEN", raising=False)
     try:
         status = main(line.split())
@@ -110,14 +106,13 @@ def test_a_bad_line_is_refused_in_one_line_before_anything_starts(
     assert said.startswith("teach: ")
     assert said.count("\n") == 1
     assert len(said) < 700
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_dir = tmp_path / "runs" / "ShortHopper-v1" / "x"
+    run_dir = here / "runs" / "ShortHopper-v1" / "x"
     run_dir.mkdir(parents=True)
     (run_dir / "config.json").write_text("{}")
     assert main("-p rl -e ShortHopper-v1 -n x".split()) == 2
@@ -131,13 +126,12 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
 
 
 def test_a_run_that_cannot_begin_leaves_the_folder_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEACHER_TOKEN", "tt_wrong")
     monkeypatch.setattr(human, "_START_DELAYS", (0.01,))
-    (tmp_path / "a-file").touch()
-    notes = tmp_path / "runs" / "ShortHopper-v1" / "x" / "notes.txt"
+    (here / "a-file").touch()
+    notes = here / "runs" / "ShortHopper-v1" / "x" / "notes.txt"
     unreachable = "--site_url http://127.0.0.1:9 --storage s3://clips", "no response from the labeling site"
     no_folder = "--state_dir a-file", "--state_dir"
     for line, said in (unreachable, no_folder):
@@ -145,7 +139,7 @@ def test_a_run_that_cannot_begin_leaves_the_folder_as_it_was(
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-        assert not (tmp_path / "runs").exists()
+        assert not (here / "runs").exists()
     notes.parent.mkdir(parents=True)
     notes.write_text("somebody's own")
     assert main(["-p", "human", "-e", "ShortHopper-v1", "-n", "x", *no_folder[0].split()]) != 0
@@ -156,9 +150,9 @@ STANDING = "-e standing_for_tests:Standing-v0 -n x -V -t 3000 --segment_steps 10
 
 
 @pytest.fixture
-def standing_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def standing_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An environment that stands still in the agent's second rollout, until there is a file named ``go``."""
-    (tmp_path / "standing_for_tests.py").write_text("""
+    (here / "standing_for_tests.py").write_text("""
 import time
 from pathlib import Path
 
@@ -184,8 +178,7 @@ class Standing(gym.Env):
 
 gym.register("Standing-v0", Standing, max_episode_steps=50)
 """)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(here)
     yield
     sys.modules.pop("standing_for_tests", None)
     gym.registry.pop("Standing-v0", None)
@@ -262,13 +255,12 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice() -> None:
 
 @pytest.mark.usefixtures("short_rollouts")
 def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     line = "-p synth -e ShortReacher-v1 -n x -l 400 -L 5 -t 300 --segment_steps 20 -i 5 -V --reward.hidden 8"
     assert main(line.split()) == 0
     with contextlib.closing(
-        Ledger(tmp_path / "runs" / "ShortReacher-v1" / "x" / "ledger.sqlite3", read_only=True)
+        Ledger(here / "runs" / "ShortReacher-v1" / "x" / "ledger.sqlite3", read_only=True)
     ) as ledger:
         assert 5 < ledger.usable() < 400
         assert f" steps with {ledger.usable()} of 400 labels." in capsys.readouterr().out
@@ -278,10 +270,7 @@ def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", [signal.SIGINT, *interrupts.ENDING])
 def test_an_interrupt_that_python_drops_ends_training_with_the_round(
-    number: signal.Signals,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Finalized:
         def __del__(self) -> None:
@@ -292,7 +281,6 @@ def test_an_interrupt_that_python_drops_ends_training_with_the_round(
         Finalized()
         return made(run, **options)
 
-    monkeypatch.chdir(tmp_path)
     rounds, made = list[int](), loop.iterate
     monkeypatch.setattr(loop, "iterate", iterate)
     assert main("-p rl -e ShortReacher-v1 -n x -t 3000 -V".split()) == 130
@@ -304,7 +292,7 @@ def test_an_interrupt_that_python_drops_ends_training_with_the_round(
 @pytest.mark.usefixtures("short_rollouts")
 @pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_during_the_save_that_another_asked_for_does_not_spoil_it(
-    first: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first: signal.Signals, monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Shells and the kernel send several when a terminal is closed, and SLURM when the time is up."""
 
@@ -317,12 +305,11 @@ def test_a_signal_during_the_save_that_another_asked_for_does_not_spoil_it(
         monkeypatch.setattr(Run, "save", save_under_fire)
         signal.raise_signal(first)
 
-    monkeypatch.chdir(tmp_path)
     save = Run.save
     monkeypatch.setattr(loop, "iterate", iterate)
     assert main("-p rl -e ShortReacher-v1 -n x -t 3000 -V".split()) == 130
     assert "Saved at step" in capsys.readouterr().out
-    assert (tmp_path / "runs" / "ShortReacher-v1" / "x" / "checkpoint.npz").exists()
+    assert (here / "runs" / "ShortReacher-v1" / "x" / "checkpoint.npz").exists()
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
@@ -337,7 +324,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """torchrun sends it as soon as one process has died; the others may know why by then."""
 
@@ -348,7 +335,6 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
         save(run)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.chdir(tmp_path)
     save = Run.save
     monkeypatch.setattr("teacher.cli.train.train", fail)
     monkeypatch.setattr(Run, "save", save_and_be_ended)
@@ -396,43 +382,34 @@ gym.register("Breaking-v0", Breaking, max_episode_steps=50)
 
 @pytest.mark.parametrize("teacher", ["rl", "synth -l 8 -i 5 --segment_steps 10"])
 def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
-    teacher: str,
-    breaking_environment: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    teacher: str, breaking_environment: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert main(f"-p {teacher} -e {breaking_environment} -n x -t 1e5 -V".split()) == 2
     said = capsys.readouterr()
     assert (
         said.err
         == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix the environment\n"
     )
-    (run_dir,) = (tmp_path / "runs").glob("*/x")
-    assert re.search(rf"once the error is fixed: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
+    (run_dir,) = (here / "runs").glob("*/x")
+    assert re.search(rf"once the error is fixed: .* --resume {run_dir.relative_to(here)}\n", said.out)
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0
 
 
 def test_a_run_that_ends_by_a_defect_is_saved_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Run) -> bool:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("teacher.cli.train.train", fail)
     with pytest.raises(RuntimeError, match="nobody thought of this"):
         main("-p rl -e Pendulum-v1 -n x -V".split())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert "To resume once the error is fixed" in capsys.readouterr().out
-    assert (tmp_path / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
+    assert (here / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
 
 
-def test_undecided_start_cannot_be_resumed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_undecided_start_cannot_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-p synth -e ShortReacher-v1 -n x -l 2000 --segment_steps 2 --teacher skip:1000".split()) == 2
     said = capsys.readouterr()
     (line,) = said.err.splitlines()

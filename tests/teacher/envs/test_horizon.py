@@ -188,10 +188,7 @@ def quiet() -> Any:
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Hopper-v5", "LunarLander-v3"])
-def test_recorded_episodes_have_one_length_and_replay(
-    env_id: str, filling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_recorded_episodes_have_one_length_and_replay(env_id: str, filling: str, here: Path) -> None:
     found = task(f"-e {env_id} --max_episode_steps 120 --fixed_horizon {filling}")
     assert found.never_terminates
     check_replay(found, seed=1)
@@ -227,9 +224,8 @@ def test_recorded_episodes_have_one_length_and_replay(
     ],
 )
 def test_a_run_is_trained_gone_on_with_played_and_exported(
-    settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert (
         main(
             shlex.split(f"-p synth {settings} --max_episode_steps 20 -n x -l 8 -t 300 -i 5 --reward.hidden 8")

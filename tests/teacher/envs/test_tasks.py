@@ -227,11 +227,10 @@ def test_a_missing_module_is_refused() -> None:
     assert refusal("no_such_module:Env-v0").startswith("can't import no_such_module:")
 
 
-def test_a_module_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_in_the_current_folder_is_found(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "gymnasium.envs.classic_control:PendulumEnv"
     text = f"import gymnasium\ngymnasium.register('Here-v0', '{entry}', max_episode_steps=9)\n"
-    (tmp_path / "in_this_folder.py").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    (here / "in_this_folder.py").write_text(text)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert describe_task("in_this_folder:Here-v0").horizon == 9
 

@@ -243,9 +243,8 @@ def test_every_cell_of_minigrid_is_one_hot() -> None:
 
 
 @pytest.mark.usefixtures("short_rollouts")
-def test_multi_agent_run_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multi_agent_run_from_the_command_line(here: Path) -> None:
     """Segments of one step, as few labels as can be."""
-    monkeypatch.chdir(tmp_path)
     line = (
         "-p synth -e teacher/Collect-v1 -n game -l 20 -L 10 -i 4 -t 500 -V --segment_steps 1 "
         "--obs_transform teacher.envs.collect:everyone --reward.members 2"

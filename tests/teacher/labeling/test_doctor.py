@@ -18,10 +18,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     for name in ("TEACHER_TOKEN", "TEACHER_STORAGE", "REDIS_URL", "MUJOCO_GL", "IMAGEIO_FFMPEG_EXE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def lines_of(out: str) -> dict[str, tuple[str, str]]:

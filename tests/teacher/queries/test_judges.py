@@ -29,10 +29,10 @@ MakeSegment = Callable[..., Segment]
 
 
 @pytest.fixture
-def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def wishes(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module of functions in the current folder."""
-    name = f"wishes_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(
+    name = f"wishes_{here.name.replace('-', '_')}"
+    (here / f"{name}.py").write_text(
         "def low(steps): return -steps.observations[:, 0].max()\n"
         "def nothing(steps): return None\n"
         "def nan(steps): return float('nan')\n"
@@ -41,7 +41,6 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "def leaves(steps): raise SystemExit(0)\n"
         "number = 3\n"
     )
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [entry for entry in __import__("sys").path if entry])
     return name
 

@@ -23,9 +23,8 @@ def write_module(folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def in_a_folder_of_its_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(here)
     monkeypatch.delitem(sys.modules, "my_network", raising=False)
 
 

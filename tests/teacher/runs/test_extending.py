@@ -84,8 +84,7 @@ def test_due_is_monotonic_across_stages(name: Any, growth: list[tuple[int, int, 
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def run_dir(here: Path) -> Path:
     return Path("runs/CartPole-v1/x")
 
 
@@ -258,17 +257,12 @@ LOOKS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", ["done", "stopped", "killed"])
 def test_looking_changes_nothing(
-    runs: Path,
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    runs: Path, name: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("teacher.cli.doctor.examine", lambda _: ())
     monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
     monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda _: pytest.fail("it was tracked"))
-    run = copied(runs / name, tmp_path)
+    run = copied(runs / name, here)
     config, run_id = load_config(run)
     save_config(replace(config, track="wandb"), run_id)
     before = contents(run)

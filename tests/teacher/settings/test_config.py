@@ -342,14 +342,13 @@ def test_an_unknown_preset_is_refused() -> None:
         from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
 
 
-def test_resumed_run_finds_its_site_and_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_resumed_run_finds_its_site_and_clips(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config(predictor="human", state_dir="site", storage="clips")
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())
     monkeypatch.chdir("/")
-    found, _ = load_config(tmp_path / config.run_dir)
-    assert (found.state_dir, found.storage) == (str(tmp_path / "site"), str(tmp_path / "clips"))
+    found, _ = load_config(here / config.run_dir)
+    assert (found.state_dir, found.storage) == (str(here / "site"), str(here / "clips"))
 
 
 def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:

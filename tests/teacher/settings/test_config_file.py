@@ -63,9 +63,8 @@ hidden_sizes = [32, 32]
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "run.toml"
+def path(here: Path) -> Path:
+    path = here / "run.toml"
     path.write_text(FILE)
     return path
 
@@ -233,13 +232,12 @@ def test_settings_of_parts() -> None:
 
 
 def test_settings_of_another_network_are_refused_before_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = "-p synth -e Pendulum-v1 -n x -l 40 -t 400 -V --reward.image_dropout 0.1"
     assert main(words.split()) == 2
     assert "--reward.image_dropout: has no effect when obs" in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -341,19 +339,17 @@ NAMES = [*(f"seed of {name}" for name in SEEDS), *SIZES, *(f"device of {name}" f
 
 @pytest.mark.parametrize(("take", "refused", "says"), CASES, ids=NAMES)
 def test_unusable_arguments_leave_nothing(
-    take: Take, refused: Sequence[object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    take: Take, refused: Sequence[object], says: str, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for given in refused:
         with pytest.raises(ConfigError, match=says.replace("GIVEN", re.escape(repr(given)))) as error:
             take(given)
         assert len(str(error.value)) < 400
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("take", SEEDS.values(), ids=SEEDS)
-def test_any_other_seed_is_taken(take: Take, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_any_other_seed_is_taken(take: Take, here: Path) -> None:
     for seed in (0, 2**32 - 1, np.int64(3), 3.0):
         take(seed)
 
@@ -373,14 +369,8 @@ def test_any_other_seed_is_taken(take: Take, tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_the_command_line_refuses_it_before_anything_is_read(
-    line: str,
-    refused: Sequence[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, refused: Sequence[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     *words, option = line.split()
     for given in refused:
         try:
@@ -392,7 +382,7 @@ def test_the_command_line_refuses_it_before_anything_is_read(
         assert said.startswith("teach")
         assert f"{option}: {says}" in said
         assert said.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 def test_the_last_seed_asks_again_as_others_do(tmp_path: Path) -> None:

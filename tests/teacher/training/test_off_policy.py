@@ -192,18 +192,13 @@ def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
     ],
 )
 def test_unsupported_sac_settings_are_refused(
-    line: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert main(f"-p synth -n x -l 20 -t 400 -V -a sac {line}".split()) != 0
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize("case", AGENTS.values(), ids=AGENTS)

@@ -50,11 +50,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(prepared: Path, here: Path) -> Path:
     """A copy of the prepared folder, which is the present one."""
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    shutil.copytree(prepared, here, dirs_exist_ok=True)
+    return here
 
 
 @pytest.fixture
