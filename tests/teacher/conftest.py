@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from agents import defaults
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import save_config
 from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.loop import train
@@ -23,6 +25,13 @@ torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
 MakeSegment = Callable[..., Segment]
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+
+
+def save_new(config: TeachConfig) -> Path:
+    """Save the configuration of a new run; return the file."""
+    config.run_dir.mkdir(parents=True)
+    save_config(config, uuid4())
+    return config.run_dir / "config.json"
 
 
 @pytest.fixture

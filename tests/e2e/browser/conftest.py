@@ -152,6 +152,11 @@ class LabelingPage:
         self.wait_for(state)
         return self
 
+    def begin(self, site: Site, pairs: int) -> LabelingPage:
+        """Add comparisons, and come by an invitation to judge them."""
+        site.add(pairs)
+        return self.open(site.invite())
+
     def wait_for(self, state: str) -> None:
         """Wait until the page shows a pair (``judging``), or one of its other states."""
         self.page.wait_for_selector(f"main[data-state={state}]", state="attached")

@@ -85,10 +85,10 @@ def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: 
     expect(page.locator(".bar [data-waiting]")).to_be_hidden()
 
 
-def test_tab_reaches_every_control_and_status_is_announced(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_tab_reaches_every_control_and_status_is_announced(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    labeling.begin(site, 1)
     reached = []
     for _ in range(14):
         page.keyboard.press("Tab")

@@ -94,9 +94,8 @@ def test_nine_pairs_are_loaded_ahead_for_offline_use(site: Site, labeling: Label
     labeling.wait_for("judging")
 
 
-def test_abandoned_lease_is_not_renewed(site: Site, labeling: LabelingPage) -> None:
+def test_abandoned_lease_is_not_renewed(site: Site, labeling: LabelingPage, page: Page) -> None:
     site.add(1)
-    page = labeling.page
     page.clock.install()
     labeling.open(site.invite())
     asked: list[str] = []
@@ -186,12 +185,13 @@ def test_small_windows_show_every_control_without_overlap(site: Site, labeling: 
     labeling.expect_saved(1)
 
 
-def test_examples_and_practice_come_once_before_the_first_pair(site: Site, labeling: LabelingPage) -> None:
+def test_examples_and_practice_come_once_before_the_first_pair(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.explain("first", "It goes up.")
     site.explain("first", "It goes up, too.", practice=True)
     site.explain("equal", "Neither <b>moves</b>.", practice=True)
     site.add(2)
-    page = labeling.page
     page.goto(site.invite())
     examples = page.locator("#examples")
     expect(examples).to_be_visible()
@@ -234,10 +234,10 @@ def test_a_practice_whose_examples_cannot_be_read_is_left_out(site: Site, labeli
     labeling.open(site.invite())
 
 
-def test_the_latest_episode_is_watched_beside_the_pairs(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_the_latest_episode_is_watched_beside_the_pairs(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    labeling.begin(site, 1)
     button, film = page.get_by_role("button", name="Episode"), page.locator("#episode")
     expect(button).to_be_hidden()
     site.film(20_480)
@@ -284,8 +284,7 @@ def hear(labeling: LabelingPage) -> None:
 def begin(site: Site, labeling: LabelingPage, answers: int = 1) -> None:
     """Open the page while there is one video, give answers, and let a second video arrive."""
     site.film(0)
-    site.add(answers + 3)
-    labeling.open(site.invite())
+    labeling.begin(site, answers + 3)
     labeling.page.wait_for_function(KNOWS_THE_FIRST)
     for answered in range(1, answers + 1):
         labeling.press("ArrowLeft")
@@ -294,9 +293,10 @@ def begin(site: Site, labeling: LabelingPage, answers: int = 1) -> None:
     hear(labeling)
 
 
-def test_a_new_video_is_shown_once_after_the_next_answer(site: Site, labeling: LabelingPage) -> None:
+def test_a_new_video_is_shown_once_after_the_next_answer(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     begin(site, labeling, answers=2)
-    page = labeling.page
     news, video = page.locator("#news"), page.locator("#news-video")
     expect(news).to_be_hidden()  # in the middle of a pair
     before = page.evaluate(PLACES)
@@ -319,9 +319,8 @@ def test_a_new_video_is_shown_once_after_the_next_answer(site: Site, labeling: L
 
 
 def test_the_card_covers_nothing_and_before_and_after_are_compared(
-    site: Site, labeling: LabelingPage, faults: Callable[[Page], list[str]]
+    site: Site, labeling: LabelingPage, page: Page, faults: Callable[[Page], list[str]]
 ) -> None:
-    page = labeling.page
     begin(site, labeling)
     labeling.press("ArrowLeft")
     expect(page.locator("#news")).to_be_visible()
@@ -365,8 +364,9 @@ def test_narrow_page_offers_the_video_in_one_line(site: Site, phone: LabelingPag
     expect(page.locator("#news")).to_be_hidden()
 
 
-def test_card_opens_the_panel_and_respects_reduced_motion(site: Site, labeling: LabelingPage) -> None:
-    page = labeling.page
+def test_card_opens_the_panel_and_respects_reduced_motion(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     page.emulate_media(reduced_motion="reduce")
     begin(site, labeling)
     labeling.press("ArrowLeft")

@@ -39,8 +39,7 @@ def double_click(page: Page) -> None:
 
 
 def test_each_way_to_answer_gives_one_label(site: Site, labeling: LabelingPage) -> None:
-    site.add(11)
-    labeling.open(site.invite())
+    labeling.begin(site, 11)
     page, answers = labeling.page, 0
 
     def expect_one_more() -> None:
@@ -75,8 +74,7 @@ def test_each_way_to_answer_gives_one_label(site: Site, labeling: LabelingPage) 
 
 
 def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
+    labeling.begin(site, 2)
     other = type(labeling)(labeling.page.context.new_page()).open(site.label_url)
     labeling.press("ArrowLeft")
     labeling.expect_saved(1)
@@ -99,8 +97,7 @@ def test_failed_requests_are_repeated_and_refused_answers_dropped(site: Site, la
         route.fetch()
         route.abort()
 
-    site.add(len(REFUSALS) + 3)
-    labeling.open(site.invite())
+    labeling.begin(site, len(REFUSALS) + 3)
     full = json.dumps({"status": 503, "detail": "The disk of the database is full. Try again soon."})
     labeling.page.route(LABELS, replying(status=503, content_type=PROBLEM, body=full))
     labeling.press("ArrowLeft")
@@ -149,8 +146,7 @@ STUCK = [
 
 def test_answers_survive_a_failing_site_and_a_reload(site: Site, labeling: LabelingPage) -> None:
     faults = AWAY + STUCK
-    site.add(2 * len(faults) + 1)
-    labeling.open(site.invite())
+    labeling.begin(site, 2 * len(faults) + 1)
     for answered, fault in enumerate(faults):
         labeling.page.route(LABELS, replying(**fault))
         labeling.press("ArrowLeft")
@@ -176,8 +172,7 @@ def test_refused_answer_does_not_block_later_ones(site: Site, labeling: Labeling
         is_left = '"left"' in (route.request.post_data or "")
         route.fulfill(status=413, body="too large") if is_left else route.continue_()
 
-    site.add(4)
-    labeling.open(site.invite())
+    labeling.begin(site, 4)
     labeling.page.route(LABELS, refuse_left)
     for key in ("ArrowLeft", "ArrowUp", "ArrowRight"):
         labeling.press(key)
@@ -194,9 +189,10 @@ def test_refused_answer_does_not_block_later_ones(site: Site, labeling: Labeling
     labeling.expect_saved(2)
 
 
-def test_leaving_is_questioned_while_answers_are_in_memory_only(site: Site, labeling: LabelingPage) -> None:
+def test_leaving_is_questioned_while_answers_are_in_memory_only(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.add(2)
-    page = labeling.page
     page.add_init_script(
         "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
     )
@@ -218,8 +214,7 @@ def test_leaving_is_questioned_while_answers_are_in_memory_only(site: Site, labe
 
 
 def test_an_answer_is_sent_after_signing_in_again(site: Site, labeling: LabelingPage) -> None:
-    site.add(4)
-    labeling.open(site.invite())
+    labeling.begin(site, 4)
     name = site.give_password("mia")
     labeling.open(site.invite())
     dialog = labeling.page.locator("#signed-out")
@@ -249,8 +244,7 @@ def test_an_answer_is_sent_after_signing_in_again(site: Site, labeling: Labeling
 
 
 def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    labeling.open(site.invite("mia"))
+    labeling.begin(site, 3)
     other = labeling.page.context.new_page()
     other.goto(site.invite("leo"))
     other.get_by_role("button", name="Continue as leo").click()
@@ -338,10 +332,10 @@ def test_clips_play_without_canplaythrough_events(site: Site, labeling: Labeling
     assert video["videoWidth"] == 128
 
 
-def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_keys_that_type_a_character_can_be_switched_off_for_good(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    labeling.begin(site, 1)
     box = page.get_by_role("checkbox", name="Use single-character shortcuts")
     undo, help_button = (page.get_by_role("button", name=name, exact=True) for name in ("Undo", "Help"))
     expect(undo).to_have_attribute("aria-keyshortcuts", "Z")
@@ -365,10 +359,8 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
     labeling.expect_saved(1)
 
 
-def test_keys_while_help_is_open_and_just_closed(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_keys_while_help_is_open_and_just_closed(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 1)
     labeling.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("ArrowLeft")

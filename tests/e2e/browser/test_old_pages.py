@@ -43,13 +43,13 @@ def expect_to_play(videos: Locator, count: int) -> None:
 
 
 @BOTH_STORES
-def test_old_history_plays(site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]) -> None:
-    site.add(4)
-    labeling.open(site.invite())
+def test_old_history_plays(
+    site: Site, labeling: LabelingPage, page: Page, grow_old: Callable[[Page], None]
+) -> None:
+    labeling.begin(site, 4)
     for answered in range(1, 5):
         labeling.press("ArrowLeft")
         labeling.expect_saved(answered)
-    page = labeling.page
     page.keyboard.press("h")
     cards = page.get_by_role("listitem")
     expect(cards).to_have_count(4)
@@ -136,12 +136,12 @@ def test_video_started_before_scripts_resumes(site: Site, page: Page, labeling: 
     expect_renewal(video, start="")
 
 
-def test_labelers_videos_resume(site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]) -> None:
-    page = labeling.page
+def test_labelers_videos_resume(
+    site: Site, labeling: LabelingPage, page: Page, grow_old: Callable[[Page], None]
+) -> None:
     page.clock.install()
     site.film(100)
-    site.add(1)
-    labeling.open(site.invite())
+    labeling.begin(site, 1)
     page.get_by_role("button", name="Episode").click()
     grow_old(page)
     expect_renewal(page.locator("#episode-video"))

@@ -36,9 +36,10 @@ def make(site: Site) -> Make:
     return make
 
 
-def test_last_answer_ends_the_part(site: Site, labeling: LabelingPage, make: Make, faults: Faults) -> None:
+def test_last_answer_ends_the_part(
+    site: Site, labeling: LabelingPage, page: Page, make: Make, faults: Faults
+) -> None:
     site.add(2)
-    page = labeling.page
     link = make(completion_code="DONE-1", return_url=invites.PROLIFIC_RETURN_URL)
     page.goto(invites.link_of(link, site.url))
     page.get_by_role("button", name="Start").click()
@@ -57,10 +58,11 @@ def test_last_answer_ends_the_part(site: Site, labeling: LabelingPage, make: Mak
     assert faults(page) == []
 
 
-def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: LabelingPage) -> None:
+def test_another_text_is_agreed_to_before_the_next_pair(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.add(2)
     wording.set_text(site.experiment, "We keep your answers.")
-    page = labeling.page
     page.goto(site.invite())
     page.get_by_role("button", name="I agree").click()
     labeling.wait_for("judging")
@@ -111,8 +113,9 @@ def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield f"labelers/{Arrival.objects.get().labeler_id}", "form"
 
 
-def test_researchers_pages_accessible(site: Site, busy: str, labeling: LabelingPage, faults: Faults) -> None:
-    page = labeling.page
+def test_researchers_pages_accessible(
+    site: Site, busy: str, labeling: LabelingPage, page: Page, faults: Faults
+) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.goto(site.url + busy)
     labeling.sign_in("ada")

@@ -40,9 +40,10 @@ def starts(page: Page) -> list[dict[str, Any]]:
     return found
 
 
-def test_both_clips_start_and_start_again_in_the_same_frame(site: Site, labeling: LabelingPage) -> None:
+def test_both_clips_start_and_start_again_in_the_same_frame(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.add(2)
-    page = labeling.page
     page.add_init_script(WATCH)
     labeling.open(site.invite())
     shown = starts(page)
@@ -62,10 +63,8 @@ def test_both_clips_start_and_start_again_in_the_same_frame(site: Site, labeling
             assert one["ready"] >= 2
 
 
-def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 3)
 
     def rates() -> list[float]:
         found: list[float] = page.evaluate(
@@ -103,10 +102,8 @@ def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage) -> Non
         assert rates() == [1, 1]
 
 
-def test_seeking_and_full_screen(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_seeking_and_full_screen(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 1)
     slider = page.get_by_role("slider", name="Position in both clips")
     slider.fill("500")
     slider.blur()
@@ -131,9 +128,10 @@ def test_seeking_and_full_screen(site: Site, labeling: LabelingPage) -> None:
     assert not page.evaluate(is_full)
 
 
-def test_an_answer_tells_how_long_its_clips_were_in_sight(site: Site, labeling: LabelingPage) -> None:
+def test_an_answer_tells_how_long_its_clips_were_in_sight(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.add(2)
-    page = labeling.page
     page.add_init_script(
         "Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true })"
     )

@@ -11,8 +11,7 @@ from tests.e2e.browser.conftest import LabelingPage, Site
 
 
 def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPage) -> None:
-    site.add(5)
-    labeling.open(site.invite())
+    labeling.begin(site, 5)
     labeling.page.keyboard.press("z")
     expect(labeling.toast).to_have_text("There is no answer to undo.")
     assert not Undo.objects.exists()
@@ -37,13 +36,11 @@ def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPa
     assert {site.decision(label.comparison) for label in labels} == {"second"}
 
 
-def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
+def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 2)
     for answered, key in enumerate(("ArrowLeft", "ArrowUp"), 1):
         labeling.press(key)
         labeling.expect_saved(answered)
-    page = labeling.page
     page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kathmandu"})
     page.keyboard.press("h")
     items = page.get_by_role("listitem")
@@ -67,8 +64,7 @@ def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPag
 
 
 def test_other_pages_send_answers_of_a_closed_tab(site: Site, labeling: LabelingPage) -> None:
-    site.add(7)
-    labeling.open(site.invite())
+    labeling.begin(site, 7)
     context = labeling.page.context
     for saved, path in enumerate(("/", "/experiments/hopper/history", "/experiments/hopper/done")):
         context.route("**/api/v1/**", lambda route: route.abort())
@@ -93,8 +89,7 @@ def test_other_pages_send_answers_of_a_closed_tab(site: Site, labeling: Labeling
 
 
 def test_other_pages_send_nothing_of_another_account(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite("mia"))
+    labeling.begin(site, 2)
     context = labeling.page.context
     context.route("**/api/v1/labels", lambda route: route.abort())
     labeling.press("ArrowLeft")
@@ -118,9 +113,8 @@ def test_other_pages_send_nothing_of_another_account(site: Site, labeling: Label
     assert site.labels() == []
 
 
-def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage) -> None:
+def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage, page: Page) -> None:
     site.add(6)
-    page = labeling.page
     page.clock.install()
     labeling.open(site.invite())
     pace, rest = page.locator("#pace"), page.locator("#break")
@@ -146,9 +140,8 @@ def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingP
     expect(rest).to_be_hidden()
 
 
-def test_waiting_labelers_may_finish(site: Site, labeling: LabelingPage) -> None:
+def test_waiting_labelers_may_finish(site: Site, labeling: LabelingPage, page: Page) -> None:
     site.add(1)
-    page = labeling.page
     page.clock.install()
     labeling.open(site.invite())
     page.clock.run_for(1_000)
@@ -170,8 +163,7 @@ def test_waiting_labelers_may_finish(site: Site, labeling: LabelingPage) -> None
 
 
 def test_careless_labelers_are_warned_and_stopped(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    labeling.open(site.invite())
+    labeling.begin(site, 3)
     warning = labeling.page.locator("#warning")
     expect(warning).to_be_hidden()
     Participation.objects.update(gold_checks="0" * Participation.CHECKS_KEPT)
@@ -198,10 +190,10 @@ def change(page: Page, shortcut: str, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-def test_a_key_is_changed_for_good_and_shown_everywhere(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_a_key_is_changed_for_good_and_shown_everywhere(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    labeling.begin(site, 3)
     left = page.get_by_role("button", name="Left", exact=True)
     page.keyboard.press("?")
     expect(page.get_by_role("button", name="← The left clip is better")).to_be_visible()
@@ -229,11 +221,12 @@ def test_a_key_is_changed_for_good_and_shown_everywhere(site: Site, labeling: La
     labeling.expect_saved(1)
 
 
-def test_help_fits_a_laptop_and_its_note_stays_visible(site: Site, labeling: LabelingPage) -> None:
+def test_help_fits_a_laptop_and_its_note_stays_visible(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
     site.explain("first", "It goes up.")
     site.film(20_480)
     site.add(1)
-    page = labeling.page
     page.goto(site.invite())
     expect(page.locator("#examples")).to_be_visible()
     page.keyboard.press("Escape")
@@ -248,10 +241,8 @@ def test_help_fits_a_laptop_and_its_note_stays_visible(site: Site, labeling: Lab
     expect(page.locator("#key-note")).to_be_in_viewport()
 
 
-def test_keys_are_swapped_refused_and_switched_off(site: Site, labeling: LabelingPage) -> None:
-    site.add(4)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_keys_are_swapped_refused_and_switched_off(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 4)
     note, reset = page.locator("#key-note"), page.locator("#reset-keys")
     page.keyboard.press("?")
     change(page, "left", "F5")
@@ -320,10 +311,8 @@ def press(page: Page, key: str, code: str) -> None:
     )
 
 
-def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 2)
     script = page.locator("script[src$='label.js']").get_attribute("src")
     assert script is not None
     for layout, presses in LAYOUTS.items():
@@ -350,10 +339,8 @@ def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: Labeli
     labeling.expect_saved(2)
 
 
-def test_history_key_and_escape_close_the_history(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_history_key_and_escape_close_the_history(site: Site, labeling: LabelingPage, page: Page) -> None:
+    labeling.begin(site, 1)
     for opens, closes in (("h", "h"), ("h", "Escape"), ("j", "j")):
         if opens == "j":
             page.keyboard.press("?")
@@ -367,10 +354,10 @@ def test_history_key_and_escape_close_the_history(site: Site, labeling: Labeling
         labeling.wait_for("judging")
 
 
-def test_damaged_keys_in_the_browser_are_the_original_ones(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+def test_damaged_keys_in_the_browser_are_the_original_ones(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    labeling.begin(site, 1)
     account = page.evaluate("JSON.parse(document.getElementById('page').textContent).account")
     for damaged in ("{", '{"left": "z"}', '{"left": "F5", "fly": "a", "undo": 7}'):
         page.evaluate(

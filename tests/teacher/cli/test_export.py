@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import sys
-import uuid
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,15 +25,15 @@ from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.collector import SyntheticTeacher
+from teacher.queries.kinds import preferences_in
 from teacher.runs import model_export
 from teacher.runs.model_export import CHECKED_INPUTS, random_inputs
 from teacher.runs.saved_run import SavedRun
-from teacher.queries.kinds import preferences_in
 from teacher.settings.config import TeachConfig
-from teacher.settings.config_files import save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 from tests.models import AGENTS
+from tests.teacher.conftest import save_new
 
 
 @pytest.fixture
@@ -43,8 +42,7 @@ def run_dir(tmp_path: Path) -> Path:
     config = TeachConfig(
         env_id="ShortReacher-v1", predictor="synth", name="a", n_labels=5, runs_dir=str(tmp_path)
     )
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     pool = SegmentPool(10, seed=1)
     for trajectory in random_trajectories(describe_task(config.env_id), seed=1):
         pool.extend([trajectory])

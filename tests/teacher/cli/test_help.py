@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import uuid
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -27,8 +26,8 @@ from teacher.errors import ConfigError
 from teacher.labeling import bots
 from teacher.loading import loading
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
-from teacher.settings.config_files import save_config
 from teacher.teach import COMMANDS, main, parse_arguments
+from tests.teacher.conftest import save_new
 
 
 def test_help_is_short_and_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,8 +183,7 @@ def test_a_line_that_trains_nothing_loads_nothing_slow(tmp_path: Path) -> None:
     config = TeachConfig(
         env_id="Pendulum-v1", predictor="synth", name="x", n_labels=4, runs_dir=str(tmp_path / "runs")
     )
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     Ledger(config.run_dir / LEDGER_NAME).close()
     command = [sys.executable, "-c", PROGRAM, json.dumps([list(LINES), SLOW])]
     said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout

@@ -44,8 +44,8 @@ def request_of(
 ) -> Callable[[str], Request]:
     """A request for a new clip of an environment, in a worker for a folder of the bucket."""
     store, key = f"s3://{s3_server.bucket}/tasks", f"reach/{uuid4()}/first.mp4"
-    for name, value in {**s3_server.environment(), "TEACHER_STORAGE": store}.items():
-        monkeypatch.setenv(name, value)
+    s3_server.use(monkeypatch)
+    monkeypatch.setenv("TEACHER_STORAGE", store)
 
     def request(env_id: str) -> Request:
         spec = ClipSpec.of(record(env_id, start=0, length=5))

@@ -26,8 +26,8 @@ from teacher.queries.kinds import preferences_in
 from teacher.reporting import trackers
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.settings.options import RewardConfig, RunStage
 from teacher.settings.config_files import load_config, save_config
+from teacher.settings.options import RewardConfig, RunStage
 from teacher.teach import main, parse_arguments
 from teacher.training.builder import open_run
 from teacher.training.loop import train

@@ -20,6 +20,7 @@ from teacher.settings.corrections import command_of
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.settings.presets import PRESETS, from_options
 from teacher.settings.variables import read_redis_url
+from tests.teacher.conftest import save_new
 
 
 def make_config(**changes: Any) -> TeachConfig:
@@ -216,17 +217,14 @@ def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
 
 def test_the_settings_of_parts_are_saved_as_parts(tmp_path: Path) -> None:
     config = make_config(runs_dir=str(tmp_path / "runs"), reward=RewardConfig(members=5))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     assert json.loads((config.run_dir / "config.json").read_text())["reward"]["members"] == 5
     assert load_config(config.run_dir)[0].reward == config.reward
 
 
 def test_a_configuration_from_before_there_were_parts_loads(tmp_path: Path) -> None:
     config = make_config(runs_dir=str(tmp_path / "runs"))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
-    path = config.run_dir / "config.json"
+    path = save_new(config)
     old = {name: value for name, value in json.loads(path.read_text()).items() if name not in PARTS}
     path.write_text(json.dumps(old))
     assert load_config(config.run_dir)[0].reward == RewardConfig(
@@ -237,9 +235,7 @@ def test_a_configuration_from_before_there_were_parts_loads(tmp_path: Path) -> N
 @pytest.mark.parametrize("reward", [{"memebers": 3}, {"members": "many"}, [], {"members": 0}])
 def test_a_part_that_does_not_fit_is_refused(tmp_path: Path, reward: Any) -> None:
     config = make_config(runs_dir=str(tmp_path / "runs"))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
-    path = config.run_dir / "config.json"
+    path = save_new(config)
     path.write_text(json.dumps({**json.loads(path.read_text()), "reward": reward}))
     with pytest.raises(ConfigError):
         load_config(config.run_dir)
@@ -248,9 +244,7 @@ def test_a_part_that_does_not_fit_is_refused(tmp_path: Path, reward: Any) -> Non
 @pytest.mark.parametrize("part", ["", *PARTS])
 def test_a_setting_of_a_newer_version_is_named_as_such(tmp_path: Path, part: str) -> None:
     config = make_config(runs_dir=str(tmp_path / "runs"))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
-    path = config.run_dir / "config.json"
+    path = save_new(config)
     data = json.loads(path.read_text())
     (data[part] if part else data)["new_option"] = 3
     path.write_text(json.dumps(data))
@@ -344,8 +338,7 @@ def test_an_unknown_preset_is_refused() -> None:
 
 def test_resumed_run_finds_its_site_and_clips(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make_config(predictor="human", state_dir="site", storage="clips")
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     monkeypatch.chdir("/")
     found, _ = load_config(here / config.run_dir)
     assert (found.state_dir, found.storage) == (str(here / "site"), str(here / "clips"))
@@ -353,8 +346,7 @@ def test_resumed_run_finds_its_site_and_clips(here: Path, monkeypatch: pytest.Mo
 
 def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
     config = make_config(runs_dir=str(tmp_path / "runs"))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     moved = (tmp_path / "runs").rename(tmp_path / "elsewhere")
     assert load_config(moved / "ShortHopper-v1" / "x")[0].run_dir == moved / "ShortHopper-v1" / "x"
     renamed = (moved / "ShortHopper-v1" / "x").rename(moved / "ShortHopper-v1" / "y")
@@ -469,8 +461,7 @@ def test_settings_may_be_numbers_of_numpys_and_whole_ones_with_a_point(tmp_path:
     assert (config.reward.members, config.reward.dropout, config.reward.strength) == (5, 0.5, 2.0)
     kinds = [type(number) for number in (config.reward.hidden, config.num_timesteps, config.n_labels)]
     assert kinds == [int, int, int]
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
+    save_new(config)
     assert load_config(config.run_dir)[0].reward == config.reward
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import shlex
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from teacher.queries.offline import OfflineConfig, ask
 from teacher.reward.building import devices_here
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
-from teacher.settings.config_files import load_config, save_config
+from teacher.settings.config_files import load_config
 from teacher.settings.functions import named_function
 from teacher.settings.options import OLD_NAMES, QueryConfig, RewardConfig
 from teacher.settings.presets import PRESETS, from_options
@@ -40,6 +39,7 @@ from teacher.training.asking import first_questions
 from teacher.training.builder import open_run
 from teacher.wrapper import replayable
 from teacher.wrapper.settings import WrapperConfig
+from tests.teacher.conftest import save_new
 
 FILE = """
 env_id = "Pendulum-v1"
@@ -121,9 +121,7 @@ def test_in_the_configuration_of_a_run(tmp_path: Path) -> None:
     config = TeachConfig(
         env_id="x", predictor="synth", name="x", n_labels=40, runs_dir=str(tmp_path), reward=SETTINGS
     )
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
-    path = config.run_dir / "config.json"
+    path = save_new(config)
     data = json.loads(path.read_text())
     assert set(OLD) <= data["reward"].keys()
     data["reward"] = {OLD.get(name, name): value for name, value in data["reward"].items()} | REMOVED
@@ -254,9 +252,7 @@ def test_settings_of_another_network_are_refused_before_a_run(
 )
 def test_earlier_run_resumes(tmp_path: Path, config: TeachConfig, saved: dict[str, Any]) -> None:
     config = dataclasses.replace(config, runs_dir=str(tmp_path))
-    config.run_dir.mkdir(parents=True)
-    save_config(config, uuid.uuid4())
-    path = config.run_dir / "config.json"
+    path = save_new(config)
     data = json.loads(path.read_text())
     for name, value in saved.items():
         part, _, field = name.rpartition(".")
