@@ -61,7 +61,8 @@ class FastPath:
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        self._env, self._bare = env, _bare(env)
+        self._env = env
+        self._bare: Any = env.unwrapped
         self._classes = tuple(map(type, _stack(env)))
         self._copy: Any = None
         self._model = np.zeros(0, np.uint8)
@@ -114,10 +115,6 @@ class FastPath:
             if not _is_same(getattr(own, name), getattr(usual, name)):
                 return f"its renderer has another {name.strip('_')} than Gymnasium's"
         return ""
-
-
-def _bare(env: gym.Env[Any, Any]) -> Any:
-    return env.unwrapped
 
 
 def _stack(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:

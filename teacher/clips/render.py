@@ -168,16 +168,16 @@ class ReplayRenderer:
         try:
             if self._fast_path is not None:
                 self._prepare(spec, self._fast_path)
-            draw_next = self._render
+            is_fast = False
             for index, step in enumerate(replay(spec.recipe, self._env)):
                 if index < spec.start:
                     self._forget_markers()
                     continue
                 if spec.digests is not None:
                     _check(step.observation, spec.digests[index - spec.start], index, spec.recipe)
-                if index == spec.start and self._scene is not None and self._has_compiled_model():
-                    draw_next = self._draw_fast
-                yield draw_next()
+                if index == spec.start and self._scene is not None and self._fast_path is not None:
+                    is_fast = self._fast_path.has_compiled_model()
+                yield self._draw_fast() if is_fast else frame_of(self._env, self._name)
         except TeacherError:
             raise
         except Exception as error:  # an environment may raise anything
@@ -223,18 +223,12 @@ class ReplayRenderer:
             self._env.reset(seed=spec.recipe.seed)
             draw(self._env)  # sets the camera
 
-    def _has_compiled_model(self) -> bool:
-        return self._fast_path is not None and self._fast_path.has_compiled_model()
-
     def _forget_markers(self) -> None:
         """Remove the markers that an undrawn step added; Gymnasium's ``render()`` removes them when drawn."""
         bare: Any = self._env.unwrapped
         viewer: Any = getattr(getattr(bare, "mujoco_renderer", None), "viewer", None)
         if hasattr(viewer, "_markers"):
             viewer._markers.clear()
-
-    def _render(self) -> Frame:
-        return frame_of(self._env, self._name)
 
     def _draw_fast(self) -> Frame:
         bare: Any = self._env.unwrapped

@@ -104,12 +104,12 @@ def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     if {"policy", "demonstrations"} & explicit.keys():
         preset.pop("pretrain_steps", None)
     if explicit.get("agent", preset.get("agent")) != preset.get("agent"):
-        preset = {option: value for option, value in preset.items() if not _of_agent(option)}
+        preset = {
+            option: value
+            for option, value in preset.items()
+            if not option.startswith(("agent.", "pretrain_steps"))
+        }
     return {**preset, **explicit}
-
-
-def _of_agent(option: str) -> bool:
-    return option.startswith("agent.") or option == "pretrain_steps"
 
 
 def from_options(options: Mapping[str, Any]) -> TeachConfig:
