@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from docs.result_pages import result_pages
 from teacher.cli.agent_options import agent_fields
+from teacher.settings.addresses import SiteSettings
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 Schema = Mapping[str, Any]
@@ -271,7 +272,8 @@ def settings_page() -> str:
 def _options(settings: type, prefix: str = "") -> Iterator[str]:
     hints = typing.get_type_hints(settings, include_extras=True)
     yield from ("| option | | value | default |", "| --- | --- | --- | --- |")
-    for field in dataclasses.fields(settings):
+    of_site = SiteSettings.__dataclass_fields__
+    for field in sorted(dataclasses.fields(settings), key=lambda field: field.name in of_site):
         if field.name not in NO_OPTIONS:
             kind, help_text, *others = get_args(hints[field.name])
             flags = [f"--{prefix}{field.name}", *(flag for flag in others if isinstance(flag, str))]

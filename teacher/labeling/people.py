@@ -16,16 +16,7 @@ from teacher.labeling.embedded_site import ensure_site
 from teacher.labeling.human import HumanCollector, last_decisions, refuse_lost_database, take_up
 from teacher.labeling.publisher import PublishTarget, Renderer
 from teacher.queries.judges import Value, true_return
-from teacher.settings.addresses import (
-    DEFAULT_PROMPT,
-    BindAddress,
-    ClipStore,
-    Prompt,
-    PublicURL,
-    SiteURL,
-    StateDir,
-    site_problems,
-)
+from teacher.settings.addresses import SiteSettings
 from teacher.settings.checks import check_fields, refuse
 from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url, require_token
 from teacher.storage import Storage, open_storage
@@ -35,20 +26,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteOptions:
+class SiteOptions(SiteSettings):
     """Options for the labeling site and the experiment; all but ``name`` are also options of ``teach``."""
 
     name: Annotated[str | None, "name of the experiment on the site"] = None
-    prompt: Prompt = DEFAULT_PROMPT
-    site_url: SiteURL = None
-    storage: ClipStore = None
-    state_dir: StateDir = "state"
-    bind: BindAddress = "127.0.0.1"
-    public_url: PublicURL = None
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="site.")
-        refuse(self, site_problems(self.site_url, self.storage, self.bind, self.public_url), prefix="site.")
+        refuse(self, self.site_problems(), prefix="site.")
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class Site:
         return self.storage.startswith("s3://")
 
 
-def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
+def open_site(options: SiteSettings, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
     """Return the site at ``options.site_url``, or this machine's site if no URL is set.
 
     This machine's site is started if it is not already running.

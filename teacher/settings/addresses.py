@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -10,39 +11,40 @@ from teacher.settings.checks import Fits, Problem
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
-DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 
-Prompt = Annotated[
-    str,
-    "the question that labelers see",
-    Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
-]
-SiteURL = Annotated[
-    str | None, "URL of the labeling site, with its token in TEACHER_TOKEN (default: a site on this machine)"
-]
-ClipStore = Annotated[str | None, "clip store: s3://bucket/prefix or a folder"]
-StateDir = Annotated[str, "folder for the data of this machine's site"]
-BindAddress = Annotated[str, "IP address or host name that this machine's site listens on"]
-PublicURL = Annotated[str | None, "URL at which labelers reach this machine's site"]
+@dataclass(frozen=True, kw_only=True)
+class SiteSettings:
+    """Settings of the labeling site and its labelers, which ``teach`` and the wrapper have."""
 
+    prompt: Annotated[
+        str,
+        "the question that labelers see",
+        Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
+    ] = "Choose the clip in which the agent does better."
+    site_url: Annotated[
+        str | None,
+        "URL of the labeling site, with its token in TEACHER_TOKEN (default: a site on this machine)",
+    ] = None
+    storage: Annotated[str | None, "clip store: s3://bucket/prefix or a folder"] = None
+    state_dir: Annotated[str, "folder for the data of this machine's site"] = "state"
+    bind: Annotated[str, "IP address or host name that this machine's site listens on"] = "127.0.0.1"
+    public_url: Annotated[str | None, "URL at which labelers reach this machine's site"] = None
 
-def site_problems(
-    site_url: str | None, storage: str | None, bind: str, public_url: str | None
-) -> Iterator[Problem]:
-    """Yield the problems of the labeling site's settings."""
-    store = storage or ""
-    for name, url in (("site_url", site_url), ("public_url", public_url)):
-        if url is not None and not is_http_url(url):
-            yield name, "expected http(s)://host[/path]"
-    if "://" in store and not store.startswith("s3://"):
-        yield "storage", "expected s3://bucket/prefix or a folder"
-    if bind in _WILDCARDS and public_url is None:
-        yield "bind", "needs public_url, the URL at which labelers reach this machine"
-    if site_url is not None and not store.startswith("s3://"):
-        yield (
-            "site_url",
-            "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
-        )
+    def site_problems(self) -> Iterator[Problem]:
+        """Yield the problems of these settings."""
+        store = self.storage or ""
+        for name in ("site_url", "public_url"):
+            if getattr(self, name) is not None and not is_http_url(getattr(self, name)):
+                yield name, "expected http(s)://host[/path]"
+        if "://" in store and not store.startswith("s3://"):
+            yield "storage", "expected s3://bucket/prefix or a folder"
+        if self.bind in _WILDCARDS and self.public_url is None:
+            yield "bind", "needs public_url, the URL at which labelers reach this machine"
+        if self.site_url is not None and not store.startswith("s3://"):
+            yield (
+                "site_url",
+                "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
+            )
 
 
 def require_own_address(bind: str) -> None:

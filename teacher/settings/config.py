@@ -9,16 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from teacher.errors import ConfigError, short_repr
-from teacher.settings.addresses import (
-    DEFAULT_PROMPT,
-    BindAddress,
-    ClipStore,
-    Prompt,
-    PublicURL,
-    SiteURL,
-    StateDir,
-    site_problems,
-)
+from teacher.settings.addresses import SiteSettings
 from teacher.settings.checks import (
     BILLION,
     COUNT,
@@ -81,7 +72,7 @@ def settings_of_agent(config: AgentConfiguration) -> tuple[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeachConfig:
+class TeachConfig(SiteSettings):
     """All settings of a run. Invalid values raise :class:`ConfigError`.
 
     Each field is annotated with its help text, and optionally with a short flag and constraints.
@@ -187,7 +178,6 @@ class TeachConfig:
     ] = None
     no_videos: Annotated[bool, "do not render videos of whole episodes", "-V"] = False
     track: Track = None
-    prompt: Prompt = DEFAULT_PROMPT
     segment_seconds: Annotated[
         float | None,
         "clip length in seconds (default: 1.5, or half of a median random episode if that is shorter)",
@@ -233,11 +223,6 @@ class TeachConfig:
         "pad episodes that end early: absorb = repeat the final observation with reward 0; restart = start"
         " the next episode within this one, until the time limit",
     ] = None
-    site_url: SiteURL = None
-    storage: ClipStore = None
-    state_dir: StateDir = "state"
-    bind: BindAddress = "127.0.0.1"
-    public_url: PublicURL = None
     runs_dir: Annotated[str, "parent folder of all runs"] = "runs"
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
@@ -302,7 +287,7 @@ class TeachConfig:
         if _OWN_ARGUMENTS & named_values(self.env_kwargs).keys():
             names = ", ".join(sorted(_OWN_ARGUMENTS))
             yield "env_kwargs", f"can't contain {names}, which RL-Teacher sets"
-        yield from site_problems(self.site_url, self.storage, self.bind, self.public_url)
+        yield from self.site_problems()
 
     @property
     def error_model(self) -> ErrorModel:

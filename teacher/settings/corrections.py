@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from teacher.errors import ConfigError
-from teacher.settings.addresses import is_http_url
+from teacher.settings.addresses import SiteSettings, is_http_url
 from teacher.settings.config import NO_OPTIONS, PARTS, ScheduleName, TeachConfig, slug
 from teacher.settings.config_files import refuse_existing
 from teacher.settings.presets import PRESETS, from_options
@@ -132,7 +132,10 @@ def _words(
     """
     known = known or {}
     hints = typing.get_type_hints(settings, include_extras=True)
-    for field in sorted(dataclasses.fields(settings), key=lambda field: field.name != "predictor"):
+    of_site = SiteSettings.__dataclass_fields__
+    for field in sorted(
+        dataclasses.fields(settings), key=lambda field: (field.name != "predictor", field.name in of_site)
+    ):
         value = values[field.name]
         if field.name in PARTS and not prefix:
             yield from _words(PARTS[field.name], vars(value), f"{field.name}.", known)

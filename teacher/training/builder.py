@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,7 +21,6 @@ from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import (
-    SiteOptions,
     about_lost,
     about_rendering,
     ask_people,
@@ -323,10 +321,6 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
 
 def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
     config, settings = plan.config, plan.settings
-    same: dict[str, Any] = {
-        field.name: getattr(config, field.name) for field in dataclasses.fields(SiteOptions)
-    }
-    options = SiteOptions(**{**same, "name": config.experiment})
     experiment = ExperimentSettings(
         name=config.experiment,
         run_id=settings.run_id,
@@ -338,7 +332,7 @@ def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple
         gold_rate=config.gold or None,
         pretrain_labels=config.num_pretrain_labels,
     )
-    site = open_site(options, ledger, stack)
+    site = open_site(config, ledger, stack)
     if settings.reopen:
         reopen_experiment(site, ledger, experiment)
     collector = ask_people(site, ledger, experiment, stack, value_of(config.error_model))
