@@ -74,11 +74,11 @@ class Tracking:
     def log_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Log ``values``, whose keys are TensorBoard tags, at ``step``. NaN values are omitted."""
         known = {tag: float(value) for tag, value in values.items() if not np.isnan(value)}
-        self._add(lambda tracker: tracker.log_scalars(known, step))
+        self._calls.put(lambda tracker: tracker.log_scalars(known, step))
 
     def log_video(self, path: Path, step: int) -> None:
         """Upload the video of an episode that ended at ``step``; may be called from any thread."""
-        self._add(lambda tracker: tracker.log_video(path, step))
+        self._calls.put(lambda tracker: tracker.log_video(path, step))
 
     def log_results(self, files: Mapping[str, Callable[[Path], object]]) -> None:
         """Upload the files of a run that has completed.
@@ -89,7 +89,7 @@ class Tracking:
         """
         self._completed = True
         for name, write in files.items():
-            self._add(partial(_log_file, name, write))
+            self._calls.put(partial(_log_file, name, write))
 
     def close(self) -> None:
         """Wait until everything is sent and the tracked run has ended; Ctrl-C skips the rest.
@@ -108,9 +108,6 @@ class Tracking:
                         self._failing = False
                         self._warn(f"no response for {PATIENCE_SECONDS:.0f} s")
                         return
-
-    def _add(self, call: _Call) -> None:
-        self._calls.put(call)
 
     def _work(self) -> None:
         tracker: Tracker | None = None

@@ -155,15 +155,11 @@ class Fitter:
     def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> FitResult:
         """Fit for the budget's epochs or until convergence."""
         if effort.updates is not None:
-            return FitResult(self.converge(pairs, effort.updates, progress))
-        return FitResult(self.epochs(pairs, effort.epochs, progress))
-
-    def epochs(self, pairs: Pairs, count: int, progress: Progress | None = None) -> int:
-        """Train each member on its own training pairs for ``count`` epochs; return the number of updates."""
+            return FitResult(self._converge(pairs, effort.updates, progress))
         updates = 0
-        for _ in range(count):
+        for _ in range(effort.epochs):
             updates = self.epoch(pairs, progress=progress, before=updates)
-        return updates
+        return FitResult(updates)
 
     def epoch(
         self,
@@ -257,7 +253,7 @@ class Fitter:
         rows = _weighted_rows(weights, order)
         return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
-    def converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
+    def _converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
         """Fit with early stopping on held-out losses, then restore each member's best parameters.
 
         The fit stops once no member has improved for ``patience`` updates, or after ``max_updates``. For a
