@@ -86,11 +86,7 @@ class ClipSpec:
 
     @classmethod
     def from_dict(cls, data: Any) -> "ClipSpec":
-        """Make a spec from the output of :meth:`to_dict`.
-
-        Raises:
-            DataError: ``data`` is not a valid spec.
-        """
+        """Make a spec from the output of :meth:`to_dict`."""
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
             frames = data.get("frames")
@@ -241,12 +237,7 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Render a clip in this process, and write it to ``job.path`` as MP4.
-
-    Raises:
-        ReplayMismatchError: the replay differs from the recording.
-        RenderError: the environment can't be rendered, or the clip can't be encoded or written.
-    """
+    """Render a clip in this process, and write it to ``job.path`` as MP4."""
     with contextlib.closing(frames_of(job.spec, job.size)) as frames:
         encode(frames, job.path, job.fps, job.size)
 
@@ -256,10 +247,6 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
     Args:
         size: side length in pixels of the square frames that :class:`MujocoScene` renders.
-
-    Raises:
-        ReplayMismatchError: the replay differs from the recording.
-        RenderError: the environment can't be rendered, or a captured frame is damaged.
     """
     if spec.frames is not None:
         yield from captured(spec.frames)
@@ -269,11 +256,7 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
 
 def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
-    """Decode captured frames from JPEG data.
-
-    Raises:
-        RenderError: a frame is damaged or too large, or the frames have different sizes.
-    """
+    """Decode captured frames from JPEG data."""
     shape: tuple[int, ...] | None = None
     for data in frames:
         try:

@@ -119,11 +119,7 @@ def require_environment(
     action_space: Space | None,
     expected: str | None,
 ) -> None:
-    """Check that a preference or predictor file, described by ``about``, is from the expected environment.
-
-    Raises:
-        DataError: the file is from a different environment, or its environment ID isn't a string.
-    """
+    """Check that a preference or predictor file, described by ``about``, is from the expected environment."""
     for name, space in (("observation_space", observation_space), ("action_space", action_space)):
         if space is not None and describe_space(space) != about[name]:
             raise DataError(
@@ -141,21 +137,13 @@ def require_environment(
 
 
 def saved_length(path: str | Path) -> int:
-    """Return the number of steps per segment in a preference file, without loading the rest.
-
-    Raises:
-        ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
-    """
+    """Return the number of steps per segment in a preference file, without loading the rest."""
     with _opened(Path(path)) as (_, about):
         return int(about["segment_length"])
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Return the observation and action spaces stored in a preference file, without loading the rest.
-
-    Raises:
-        ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
-    """
+    """Return the observation and action spaces stored in a preference file, without loading the rest."""
     with _opened(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
 
@@ -239,9 +227,6 @@ def space_of(about: Mapping[str, Any]) -> Space:
     """Make a space from the output of :func:`describe_space`.
 
     A Box's bounds span the full range of its dtype, because the original bounds are not stored.
-
-    Raises:
-        DataError: the description is invalid.
     """
     try:
         if about["kind"] == "Discrete":
@@ -272,22 +257,14 @@ def _checked_description(text: str) -> dict[str, Any]:
 
 
 def require_entries(about: Any, names: Sequence[str], what: str) -> None:
-    """Check that a JSON value is an object with the required keys.
-
-    Raises:
-        DataError: a key is missing, or ``about`` isn't an object.
-    """
+    """Check that a JSON value is an object with the required keys."""
     found = about if isinstance(about, dict) else {}
     if missing := [name for name in names if name not in found]:
         raise DataError(f"{missing[0]} is missing from {what}; export the file again")
 
 
 def require_version(found: Any, known: int) -> None:
-    """Check a file's format version; ``known`` is the newest version that can be read.
-
-    Raises:
-        DataError: the version is invalid or newer than ``known``.
-    """
+    """Check a file's format version; ``known`` is the newest version that can be read."""
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise DataError(
             f"the format version must be 1 to {known}, not {short_repr(found)}; export the file again"

@@ -141,12 +141,7 @@ class EnsembleLearner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
-
-        Raises:
-            RuntimeError, KeyError, TypeError, ValueError, AttributeError: the state is damaged, or was saved
-                with different settings or spaces; the learner is unchanged.
-        """
+        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors."""
         before = self.state_dict()
         try:
             self._load(state)

@@ -32,6 +32,9 @@ STEPS_AT_ONCE = 2**14
 class RewardPredictor:
     """Ensemble of reward models that learns the reward of each step from preferences between segments.
 
+    Methods raise :class:`DataError` if steps, segments or preferences don't match the spaces, or if segments
+    differ in length.
+
     Args:
         observation_space: observation space of a single environment: Box, Discrete or MultiDiscrete. A uint8
             Box with two to four dimensions is treated as images.
@@ -239,11 +242,7 @@ class RewardPredictor:
             self._learner.normalize.follow(self._outputs(steps))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Return each segment's sum of predicted rewards: ``(len(segments),)``.
-
-        Raises:
-            DataError: the segments differ in length or do not match the predictor's spaces.
-        """
+        """Return each segment's sum of predicted rewards: ``(len(segments),)``."""
         if not segments:
             return np.empty(0)
         rewards = _as_array(self._learner.normalize(self._learner.segment_outputs(segments)))
@@ -258,9 +257,6 @@ class RewardPredictor:
 
         Returns:
             ``(members, len(segments))``.
-
-        Raises:
-            DataError: the segments differ in length or do not match the predictor's spaces.
         """
         if not segments:
             return np.empty((self._learner.members, 0))
@@ -278,9 +274,6 @@ class RewardPredictor:
 
         Returns:
             ``(members, len(dataset))``.
-
-        Raises:
-            DataError: the dataset does not match the predictor's spaces.
         """
         pairs = self._learner.raw_pairs(dataset)
         steps = discounts(pairs.length, self.config.discount).to(pairs.values)
@@ -329,10 +322,6 @@ def relabeled(
 
     Takes the arguments of :meth:`RewardPredictor.rewards`, for ``n`` steps. The next observation of an
     episode's last step is its final one, not the first after the reset.
-
-    Raises:
-        ConfigError: a required input is missing.
-        DataError: the steps do not match the predictor's spaces, or rewards are NaN or infinite.
     """
     rewards = np.empty(len(observations))
     for start in range(0, len(rewards), STEPS_AT_ONCE):

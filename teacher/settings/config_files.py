@@ -92,9 +92,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
     Each of the tables ``[reward]``, ``[queries]`` and ``[agent]`` contains the options prefixed with its
     name. The key ``name`` in ``[agent]`` selects the RL algorithm.
-
-    Raises:
-        ConfigError: the file can't be read, or has an unknown option or a value of an unsupported type.
     """
     try:
         content = tomllib.loads(path.read_text())

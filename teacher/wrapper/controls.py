@@ -218,10 +218,6 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any]) -> PreferenceTrai
 
     Args:
         network: function that makes a custom network; None for the default networks.
-
-    Raises:
-        ConfigError: an argument is invalid, or this is a worker process.
-        EnvironmentUnsuitableError: a space is not supported, or episodes end early or are too short.
     """
     config = read_settings(settings)
     env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
@@ -299,10 +295,6 @@ def transformed_space(
     Args:
         make: function that creates an environment, or returns None if it can't. If the transform fails on a
             random sample from the space, it is applied to this environment's first observation instead.
-
-    Raises:
-        ConfigError: the function raises an exception.
-        EnvironmentUnsuitableError: the result is not a numeric array.
     """
     if function is None:
         if is_of_parts(space):
@@ -340,11 +332,7 @@ def _transform_one(space: Space, function: Callable[[Any], Any], make: Callable[
 
 
 def drawn(env: Any) -> Any:
-    """Render an environment and return the result.
-
-    Raises:
-        RenderError: the display or OpenGL library that rendering needs is missing.
-    """
+    """Render an environment and return the result."""
     try:
         return draw(env)
     except Exception as error:  # an environment may raise anything

@@ -25,10 +25,6 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
     """Yield the path of a temporary copy of a folder, for the ``with`` block to modify.
 
     When the block ends, the copy is renamed to ``target``; if the block raises an exception, it is deleted.
-
-    Raises:
-        ConfigError: ``target`` exists.
-        StorageError: the copy can't be written.
     """
     try:
         with atomic_folder(target) as part:
@@ -51,11 +47,7 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 def predicted(
     model: RewardPredictor, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
-    """Return the predicted rewards of each episode, as one array per episode.
-
-    Raises:
-        DataError: an episode doesn't match the model's spaces, or contains NaN or infinite values.
-    """
+    """Return the predicted rewards of each episode, as one array per episode."""
     rewards = []
     for number, episode in enumerate(episodes, first):
         with about_episode(number, source):
@@ -64,11 +56,7 @@ def predicted(
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
-    """Read a JSON file and return its modified content as text; the file itself is unchanged.
-
-    Raises:
-        DataError: the file is damaged, or lacks an entry that ``change`` needs.
-    """
+    """Read a JSON file and return its modified content as text; the file itself is unchanged."""
     with refusing_damage(f"{path} cannot be read", AttributeError):
         content = json.loads(path.read_text())
         change(content)
@@ -76,11 +64,7 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
 
 
 def numbers_of(array: Any) -> NDArray[Any]:
-    """Convert an Arrow array of numbers, or of nested lists of equal length, to a NumPy array.
-
-    Raises:
-        ValueError: the lists have different lengths, or contain something other than numbers.
-    """
+    """Convert an Arrow array of numbers, or of nested lists of equal length, to a NumPy array."""
     shape = [len(array)]
     while array.type.num_fields:  # lists
         array = array.flatten()
