@@ -16,8 +16,10 @@ from teacher.queries.selection import AT_RANDOM, Ensemble, select_groups
 from teacher.settings.options import KindName, QueryConfig
 
 LEVELS = 5
-PARTNERS = 10
+PARTNERS = 5
 """Number of ratings before a rating that it is compared with; scales drift, so older ones say less."""
+SETTLING = 5
+"""Number of first ratings that are compared with none, because their scale was not settled yet."""
 VALUES = (0.5, 0.85, 0.95, 0.99, 0.99)
 """Probability that the segment with the higher level is better, by difference in level (docs/feedback.md)."""
 
@@ -55,7 +57,8 @@ _Pair = tuple[UUID, UUID]
 class RatedPairs:
     """Preferences between each rated segment and the :data:`PARTNERS` segments rated before it.
 
-    The weights of a rating's preferences with earlier ones add up to 1.
+    The first :data:`SETTLING` ratings are left out. The weights of a rating's preferences with earlier ones
+    add up to 1.
     """
 
     def __init__(self, ledger: Ledger, *, from_start: bool) -> None:
@@ -80,7 +83,7 @@ class RatedPairs:
 
     def _pairs(self) -> dict[_Pair, tuple[float, float]]:
         """Return the value and weight of the preference of each rating over an earlier one."""
-        ratings = [(uuid, int(answer)) for uuid, answer in self._ledger.answers("rating")]
+        ratings = [(uuid, int(answer)) for uuid, answer in self._ledger.answers("rating")[SETTLING:]]
         pairs = {}
         for at, (rated, level) in enumerate(ratings):
             partners = ratings[max(0, at - PARTNERS) : at]

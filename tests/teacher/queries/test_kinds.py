@@ -25,7 +25,7 @@ from teacher.errors import ConfigError, DataError
 from teacher.queries.collector import SyntheticTeacher
 from teacher.queries.judges import ScriptedTeacher, oracle
 from teacher.queries.kinds import KINDS, Follower, preferences_in
-from teacher.queries.kinds.rating import PARTNERS, VALUES
+from teacher.queries.kinds.rating import PARTNERS, SETTLING, VALUES
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import KindName, QueryConfig
 from teacher.settings.teachers import Answerer, ErrorModel, preference
@@ -76,7 +76,7 @@ def test_a_perfect_teacher_implies_true_preferences(
     ]
     strict = [each for each in preferences if each.value != 0.5]
     assert ledger.usable() == 240 // KINDS[kind].size
-    assert len(preferences) == {"pair": 120, "graded": 120, "rating": 2345, "best_worst": 300}[kind]
+    assert len(preferences) == {"pair": 120, "graded": 120, "rating": 1160, "best_worst": 300}[kind]
     # A rater's scale is what was seen so far, which changes at first.
     assert np.mean(list(map(is_right, strict))) >= (0.97 if kind == "rating" else 1)
     wrong = answered(ledger, kind, ErrorModel(mistake=1.0), returns, make_segment)
@@ -115,11 +115,12 @@ def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger, make_segment: MakeS
     for each in preferences:
         by_rating.setdefault(each.question, []).append(each)
     assert [len(own) for own in by_rating.values()] == [*range(1, PARTNERS), *[PARTNERS] * 96]
+    assert {each.second.recipe.seed for each in preferences[:10]} == set(range(SETTLING, SETTLING + 4))
     for own in by_rating.values():
         assert sum(each.weight for each in own) == pytest.approx(1)
         assert len({each.first.recipe.seed for each in own}) == 1
     last = by_rating[preferences[-1].question]
-    expected = [0.5 if rating == "3" else VALUES[2] for rating in ratings[-11:-1]]
+    expected = [0.5 if rating == "3" else VALUES[2] for rating in ratings[-1 - PARTNERS : -1]]
     assert [max(each.value or 0, 1 - (each.value or 0)) for each in last] == pytest.approx(expected)
 
 
@@ -195,7 +196,7 @@ def test_changes_of_ratings_add_up_to_those_from_the_start(
         assert content(dataset) == content(expected)
         newest = {number: (seq, answer) for seq, (number, answer) in enumerate(events)}
         usable = [answer for _, answer in newest.values() if answer not in {None, "cant_tell"}]
-        assert len(dataset) == sum(min(PARTNERS, earlier) for earlier in range(len(usable)))
+        assert len(dataset) == sum(min(PARTNERS, earlier) for earlier in range(len(usable) - SETTLING))
         ledger.close()
 
 
