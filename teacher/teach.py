@@ -20,7 +20,7 @@ from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.cli.installation import DISTRIBUTION, check_agents, installed_version
 from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
-from teacher.runs.extending import GROWING, load_extended, steps_made
+from teacher.runs.extending import CHANGING, load_extended, steps_made
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.settings.config_files import read_config_file
@@ -132,15 +132,15 @@ def read_arguments(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError |
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """Return the settings of the run in ``run_dir``, with step and label totals raised as requested.
+    """Return the settings of the run in ``run_dir``, changed as requested.
 
-    ``given`` contains the new ``num_timesteps``, the new ``n_labels``, both or neither.
+    ``given`` contains new values of settings in ``CHANGING``, and perhaps others, which are refused.
     """
-    others = [f"--{name}" for name in given if name not in GROWING]
+    others = [f"--{name}" for name in given if name not in CHANGING]
     if others:
         raise ConfigError(
-            f"--resume can only raise a run's -t and -l; remove {' '.join(others)}, or start a new run from "
-            f"this run's policy: -n NAME --policy {run_dir}"
+            f"--resume can only raise a run's -t and -l, and change its --feedback; remove "
+            f"{' '.join(others)}, or start a new run from this run's policy: -n NAME --policy {run_dir}"
         )
     config, run_id = load_extended(run_dir, given)
     if reopen and config.predictor != "human":

@@ -1,4 +1,7 @@
-"""Extension of a saved run with more steps or labels, as in ``teach --resume RUN -t 2e6 -l 600``."""
+"""Extension of a saved run with more steps or labels, as in ``teach --resume RUN -t 2e6 -l 600``.
+
+The kind of question may change too.
+"""
 
 import dataclasses
 import uuid
@@ -14,37 +17,42 @@ from teacher.settings.options import RunStage
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
 """Settings that may be increased when a run is resumed, with their command-line flags."""
+CHANGING = (*GROWING, "feedback")
+"""Settings that may change when a run is resumed."""
 
 
 def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig, uuid.UUID]:
-    """Return a saved run's settings, with more steps or labels if requested, and the run's ID.
+    """Return a saved run's settings, changed as requested, and the run's ID.
 
     The label schedule up to the current step doesn't change. The added labels are spread over the remaining
     steps by the same kind of schedule. Nothing is written to disk.
 
     Args:
-        wanted: mapping of ``num_timesteps``, ``n_labels`` or both to new values; may be empty. Passing a
-            setting's current value changes nothing.
+        wanted: new values of settings in :data:`CHANGING`; may be empty. Passing a setting's current value
+            changes nothing.
     """
     config, run_id = load_config(run_dir)
-    for name, value in wanted.items():
-        _refuse_to_shrink(config, name, value)
+    for name in filter(wanted.__contains__, GROWING):
+        _refuse_to_shrink(config, name, wanted[name])
     wanted = {name: value for name, value in wanted.items() if value != getattr(config, name)}
     if not wanted:
         return config, run_id
     step = steps_made(config)
     end = wanted.get("num_timesteps", config.num_timesteps)
     if step >= end:
-        flag = "-t is too low" if "num_timesteps" in wanted else "-l: more labels need more training steps"
+        flag = "--feedback: new questions need more training steps"
+        flag = "-l: more labels need more training steps" if "n_labels" in wanted else flag
+        flag = "-t is too low" if "num_timesteps" in wanted else flag
         raise ConfigError(
             f"{flag}: {config.run_dir} is already at step {step:,}; pass a higher -t, such as -t {2 * step}"
         )
     stage = RunStage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
+    grows = step > 0 and bool(GROWING.keys() & wanted)
     grown = dataclasses.replace(
         config,
         **wanted,
         pretrain_labels=config.num_pretrain_labels,  # its default is a share of n_labels, which grows
-        stages=(*config.stages, stage) if step else config.stages,
+        stages=(*config.stages, stage) if grows else config.stages,
     )
     return grown, run_id
 
