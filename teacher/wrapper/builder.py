@@ -13,6 +13,7 @@ from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError, pluralize
 from teacher.queries.collector import Collector
+from teacher.queries.kinds import KINDS
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.reward.building import reject_unused_of_network
@@ -59,6 +60,7 @@ def start_learning(
         predictor,
         collector=Collector(ledger),
         queries=config.queries,
+        kind=KINDS[config.feedback],
         earlier=loaded,
     )
     if not same_environment(dataset.env_id, source.env_id):

@@ -171,14 +171,15 @@ def collector_of(
 ) -> Collector:
     """Create the label collector: a scripted teacher, or a collector that asks people."""
     if config.synthetic_prefs or not config.collect_prefs:
-        return SyntheticTeacher(ledger, seed, _judge(config, ledger))
+        return SyntheticTeacher(ledger, seed, _judge(config, ledger), config.feedback)
     return _people_collector(config, source, clips, ledger, parts)
 
 
 def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     if not isinstance(config.judge, str):
         return config.judge
-    return scripted_judge(ErrorModel.parse(config.judge, "judge"), config.seed, ledger)
+    error_model = ErrorModel.parse(config.judge, "judge")
+    return scripted_judge(error_model, config.seed, ledger, kind=config.feedback)
 
 
 def _people_collector(
@@ -186,7 +187,7 @@ def _people_collector(
 ) -> Collector:
     if config.people != "site":
         terminal = terminal_descriptor() if config.people == "terminal" else None
-        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal)
+        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal, config.feedback)
         return parts.enter_context(contextlib.closing(prompt))
     site = open_site(config.site, ledger, parts)
     settings = ExperimentSettings(

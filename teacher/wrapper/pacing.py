@@ -11,8 +11,8 @@ from teacher.queries.learning import PreferenceLearning, Submitted
 from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
 from teacher.wrapper.settings import WrapperConfig
 
-_ASKED_AT_ONCE = 10  # maximum pairs per submission
-_CANDIDATES = 2  # new segments to wait for per submitted segment if the predictor selects pairs
+_ASKED_AT_ONCE = 10  # maximum questions per submission
+_CANDIDATES = 2  # new segments to wait for per submitted segment if the predictor selects
 _FEW = "few segments"  # topic of a warning
 
 _log = logging.getLogger("teacher.wrapper.preferences")
@@ -57,10 +57,10 @@ class QueryPacing:
     def ask(self, steps: int, *, choose: bool) -> None:
         """Submit the comparisons that are due.
 
-        Until all labels are due, pairs consist of new segments only.
+        Until all labels are due, questions consist of new segments only.
 
         Args:
-            choose: True to select pairs with the predictor, False to select them at random.
+            choose: True to select questions with the predictor, False to select them at random.
         """
         self._warn_of_few(steps)
         if self.over(steps):
@@ -71,8 +71,9 @@ class QueryPacing:
         if not self._config.synthetic_prefs:
             missing = min(missing, learning.open_limit - learning.ledger.open())
         capacity = learning.pool.capacity
-        count = min(missing, _ASKED_AT_ONCE, capacity // 2)
-        needed = min(2 * count * (_CANDIDATES if choose else 1), capacity)
+        size = learning.kind.size
+        count = min(missing, _ASKED_AT_ONCE, capacity // size)
+        needed = min(size * count * (_CANDIDATES if choose else 1), capacity)
         self.wanting = state == "running" and self._unused < needed
         if count < 1 or state != "running" or self._unused < needed:
             return
@@ -80,7 +81,7 @@ class QueryPacing:
             self._unused -= needed
 
     def _ask_rest(self, steps: int, choose: bool) -> None:
-        """Submit all remaining comparisons; replace pairs whose segments the teacher can't tell apart."""
+        """Submit all remaining questions; replace those that the teacher can't answer."""
         learning = self._learning
         learning.submit_rest(lambda: self._submit(self._missing(steps), steps, choose))
         self._unused = 0
@@ -126,13 +127,14 @@ class QueryPacing:
             return
         missing = self._due(self._last_step) - self._learning.asked
         new = self._unused + int(max(0, self._last_step - steps) / self._learning.pool.length)
-        if missing <= new // 2:
+        size = self._learning.kind.size
+        if missing <= new // size:
             return
         others = "; the remaining comparisons will reuse earlier segments at the last step"
         self._warned.add(_FEW)
         _log.warning(
             f"too few new segments: {pluralize(missing, 'label')} will be due by step {self._last_step:.0f} "
-            f"and need two segments each, but there will be only {pluralize(new, 'segment')}"
+            f"and need {pluralize(size, 'segment')} each, but there will be only {pluralize(new, 'segment')}"
             f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, lower n_prefs, or "
             "raise total_timesteps",
         )

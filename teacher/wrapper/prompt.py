@@ -1,8 +1,9 @@
-"""Labeling in a terminal or notebook: each pair is shown as a GIF, and the label is typed in."""
+"""Labeling in a terminal or notebook: each question is shown as a GIF, and the answer is typed in."""
 
 import contextlib
 import logging
 import os
+import random
 import select
 import sys
 import threading
@@ -16,20 +17,20 @@ import numpy as np
 from PIL import Image
 
 from teacher.clips.encode import Frame
-from teacher.data.decisions import CERTAIN, Decision, SiteState
+from teacher.data.decisions import SiteState
 from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, TeacherError
 from teacher.queries.collector import Collector, CollectorStatus
+from teacher.queries.kinds import KINDS
+from teacher.settings.options import KindName
 
 Frames = Callable[[Segment], "Future[list[Frame]]"]
 """Function that starts rendering a segment; returns a future that resolves to its frames."""
 Read = Callable[[str], str]
 """Function that prints a prompt and returns the typed line; raises EOFError at the end of input."""
 
-_SIDES = {"l": "left", "r": "right", "e": "equal", "": "cant_tell", "c": "cant_tell"}
-_QUESTION = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
 _GAP = 10  # pixels between the clips
 _CLIP_SECONDS = 60.0  # timeout for rendering a clip
 _LOOK_SECONDS = 0.2  # polling interval
@@ -42,11 +43,11 @@ class _ClosedError(EOFError):
 
 
 class PromptCollector(Collector):
-    """Asks the person who runs the program to label pairs, in a terminal or a notebook.
+    """Asks the person who runs the program questions, in a terminal or a notebook.
 
-    In a terminal, a thread prompts for labels as pairs are submitted. In a notebook, the user calls
-    :meth:`answer`. A comparison's UUID determines which segment is on the left. Open comparisons from an
-    earlier process come first.
+    In a terminal, a thread prompts for answers as questions are submitted. In a notebook, the user calls
+    :meth:`answer`. A question's UUID determines the order of its segments on the screen. Open questions from
+    an earlier process come first.
 
     Args:
         frames: function that starts rendering a segment and returns a future for its frames.
@@ -55,9 +56,15 @@ class PromptCollector(Collector):
     """
 
     def __init__(
-        self, ledger: Ledger, frames: Frames, folder: Path, fps: int, terminal: int | None = None
+        self,
+        ledger: Ledger,
+        frames: Frames,
+        folder: Path,
+        fps: int,
+        terminal: int | None = None,
+        kind: KindName = "pair",
     ) -> None:
-        super().__init__(ledger)
+        super().__init__(ledger, kind)
         self._frames, self._folder, self._fps = frames, folder, fps
         self._waiting = deque(ledger.unfinished())
         self._state: SiteState = "running"
@@ -94,10 +101,10 @@ class PromptCollector(Collector):
             self._thread.join(5.0)
 
     def answer(self, count: int | None = None, read: Read | None = None) -> int:
-        """Ask about waiting pairs in the calling thread; return the number of pairs labeled.
+        """Ask waiting questions in the calling thread; return the number of questions answered.
 
         Args:
-            count: maximum number of pairs; None for all waiting pairs.
+            count: maximum number of questions; None for all that are waiting.
             read: function that reads a line; None for the built-in ``input``.
         """
         answered = 0
@@ -118,32 +125,30 @@ class PromptCollector(Collector):
         except Exception as error:  # re-raised by receive()
             self._trouble = error
 
-    def _ask(self, comparison: Question, read: Read, show: Callable[[Path], None]) -> bool:
-        """Ask about a comparison; return True if it was labeled, False if it could not be rendered."""
-        swapped = bool(comparison.uuid.int & 1)
-        left, right = comparison.items[:: -1 if swapped else 1]
+    def _ask(self, question: Question, read: Read, show: Callable[[str, Path], None]) -> bool:
+        """Ask a question; return True if it was answered, False if it could not be rendered."""
+        kind, order = KINDS[question.kind], order_on_screen(question)
         try:
-            clips = [self._render(side) for side in (left, right)]
+            clips = [self._render(question.items[index]) for index in order]
         except _ClosedError:
-            self._waiting.appendleft(comparison)
+            self._waiting.appendleft(question)
             raise
         except (TeacherError, TimeoutError) as error:
-            self._ledger.set_status([comparison.uuid], "failed")
+            self._ledger.set_status([question.uuid], "failed")
             self._failed += 1
-            _log.warning("skipping a pair that could not be rendered: %s", error)
+            _log.warning("skipping a question that could not be rendered: %s", error)
             return False
         path = self._folder / "pair.gif"
-        write_gif(path, side_by_side(*clips), self._fps)
+        write_gif(path, in_grid(clips), self._fps)
         try:
             self._check_open()
-            show(path)
-            while (side := _SIDES.get(read(_QUESTION).strip().lower()[:1])) is None:
+            show(kind.question, path)
+            while (decided := kind.read(read(kind.prompt).strip().lower(), order)) is None:
                 pass
         except EOFError:
-            self._waiting.appendleft(comparison)
+            self._waiting.appendleft(question)
             raise
-        decision = _decision(side, swapped)
-        self._decide([comparison], [(decision, CERTAIN[decision])])
+        self._decide([question], [decided])
         return True
 
     def _render(self, segment: Segment) -> list[Frame]:
@@ -162,18 +167,29 @@ class PromptCollector(Collector):
             raise _ClosedError
 
 
-def _decision(side: str, swapped: bool) -> Decision:
-    if side == "equal":
-        return "equal"
-    if side == "cant_tell":
-        return "cant_tell"
-    return "first" if (side == "left") != swapped else "second"
+def order_on_screen(question: Question) -> Sequence[int]:
+    """Return the index of the item in each place on the screen; it depends on the question's UUID alone."""
+    order = list(range(len(question.items)))
+    if len(order) == 2:
+        return order[:: -1 if question.uuid.int & 1 else 1]
+    random.Random(question.uuid.int).shuffle(order)
+    return order
 
 
-def side_by_side(left: Sequence[Frame], right: Sequence[Frame]) -> list[Frame]:
-    """Join two clips of equal length and size side by side, with a white gap between them."""
-    gap = np.full((left[0].shape[0], _GAP, 3), 255, np.uint8)
-    return [np.hstack([one, gap, other]) for one, other in zip(left, right, strict=True)]
+def in_grid(clips: Sequence[Sequence[Frame]]) -> list[Frame]:
+    """Join clips of equal length and size, two in a row, with white gaps between them."""
+    frames = []
+    for shown in zip(*clips, strict=True):
+        rows = [_joined(shown[start : start + 2], axis=1) for start in range(0, len(shown), 2)]
+        frames.append(_joined(rows, axis=0))
+    return frames
+
+
+def _joined(parts: Sequence[Frame], axis: int) -> Frame:
+    shape = list(parts[0].shape)
+    shape[axis] = _GAP
+    gap = np.full(shape, 255, np.uint8)
+    return np.concatenate([part for each in parts for part in (gap, each)][1:], axis=axis)
 
 
 def write_gif(path: Path, frames: Sequence[Frame], fps: int) -> None:
@@ -185,14 +201,14 @@ def write_gif(path: Path, frames: Sequence[Frame], fps: int) -> None:
     part.replace(path)
 
 
-def _tell(path: Path) -> None:
-    print(f"Which clip is better? See {path.absolute()}", flush=True)
+def _tell(question: str, path: Path) -> None:
+    print(f"{question} See {path.absolute()}", flush=True)
 
 
-def _show_here(path: Path) -> None:
+def _show_here(question: str, path: Path) -> None:
     """Display the GIF if this is a notebook, else print its path."""
     if not _in_notebook():  # outside a notebook, IPython would only print an object's repr
-        _tell(path)
+        _tell(question, path)
         return
     from IPython.display import Image as Shown  # noqa: PLC0415
     from IPython.display import display  # noqa: PLC0415

@@ -13,7 +13,7 @@ from teacher.labeling.people import SiteOptions
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import LabelSchedule
 from teacher.settings.checks import COUNT, SEED, Fits, Problem, check_fields, refuse
-from teacher.settings.options import QueryConfig, RewardConfig
+from teacher.settings.options import KindName, QueryConfig, RewardConfig
 from teacher.settings.unused import reject_unused
 
 People = Literal["site", "terminal", "notebook"]
@@ -130,6 +130,7 @@ class WrapperConfig:
         Judge | str,
         "scripted teacher for synthetic_prefs: a function of two segments, or a value of teach --teacher",
     ] = "oracle"
+    feedback: Annotated[KindName, "kind of question; see teach --feedback"] = "pair"
     people: Annotated[People, "where people label if synthetic_prefs is False"] = "site"
     site: Annotated[SiteOptions, "labeling site and prompt"] = field(default_factory=SiteOptions)
     reward: Annotated[RewardConfig, "settings of the reward predictor"] = field(default_factory=RewardConfig)
@@ -168,6 +169,11 @@ class WrapperConfig:
                 yield "background", "must be True if people label, because step() can't wait for them"
         if self.train_reward and not self.collect_prefs and self.prefs_dir is None:
             yield "train_reward", "training needs labels: pass collect_prefs=True or prefs_dir"
+        if self.feedback != "pair" and self.collect_prefs:
+            if not self.synthetic_prefs and self.people == "site":
+                yield "feedback", 'must be "pair" with people="site", because the site asks about pairs only'
+            if self.synthetic_prefs and not isinstance(self.judge, str):
+                yield "judge", f"functions compare two segments, and can't answer {self.feedback} questions"
         if self.schedule is not None and self.n_prefs is not None:
             yield "schedule", "can't be combined with n_prefs and total_timesteps; leave out one or the other"
 

@@ -23,10 +23,14 @@ class Kind(Protocol):
     Attributes:
         name: name in settings and files.
         size: number of segments in a question.
+        question: sentence to ask people in a terminal or notebook.
+        prompt: keys to type for each answer.
     """
 
     name: ClassVar[KindName]
     size: ClassVar[int]
+    question: ClassVar[str]
+    prompt: ClassVar[str]
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -40,6 +44,13 @@ class Kind(Protocol):
             BehaviorError: the judge failed, or returned neither a decision nor a probability.
             ConfigError: the judge can only compare two segments.
             UndecidedError: a scripted teacher skipped too many questions in a row.
+        """
+
+    def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
+        """Return the answer meant by a typed line, in lower case; None if the line isn't an answer.
+
+        Args:
+            order: index of the item in each place on the screen, row by row.
         """
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> "Implied":

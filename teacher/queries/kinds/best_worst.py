@@ -24,6 +24,8 @@ class BestWorst:
 
     name: ClassVar[KindName] = "best_worst"
     size: ClassVar[int] = 4
+    question: ClassVar[str] = "Which clips are the best and the worst?"
+    prompt: ClassVar[str] = "best, then worst, such as 14; above: [1] [2], below: [3] [4]  [c]an't tell: "
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -38,6 +40,16 @@ class BestWorst:
             return CANT_TELL, None
         order = sorted(range(self.size), key=lambda index: perceived.returns[index])
         worst, best = (order[-1], order[0]) if perceived.slips else (order[0], order[-1])
+        return f"{best}>{worst}", None
+
+    def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
+        """Return the answer meant by two typed numbers, of the best and of the worst segment."""
+        if typed[:1] in {"c", ""}:
+            return CANT_TELL, None
+        places = ["1234".find(each) for each in typed if not each.isspace()]
+        if len(places) != 2 or -1 in places or places[0] == places[1]:
+            return None
+        best, worst = (order[place] for place in places)
         return f"{best}>{worst}", None
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:

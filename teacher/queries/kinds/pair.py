@@ -30,6 +30,8 @@ class Pair:
 
     name: ClassVar[KindName] = "pair"
     size: ClassVar[int] = 2
+    question: ClassVar[str] = "Which clip is better?"
+    prompt: ClassVar[str] = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -41,6 +43,17 @@ class Pair:
         """Return the judge's decision and probability."""
         probability = answer_of(judge, *pair_of(items))
         return decision_of(probability), probability
+
+    def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
+        """Return the answer meant by a typed line; an empty one means "can't tell"."""
+        match typed[:1]:
+            case "l" | "r" as side:
+                return ("first", 1.0) if order["lr".index(side)] == 0 else ("second", 0.0)
+            case "e":
+                return "equal", 0.5
+            case "c" | "":
+                return CANT_TELL, None
+        return None
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
         """Derive one preference from each question."""
@@ -61,6 +74,7 @@ class Graded(Pair):
     """Question which of two segments is better, clearly or slightly."""
 
     name: ClassVar[KindName] = "graded"
+    prompt: ClassVar[str] = "left: [l] slightly, [ll] clearly  right: [r], [rr]  [e]qual  [c]an't tell: "
 
     def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
         """Return a grade: clear if the returns differ by at least the median difference seen so far."""
@@ -74,6 +88,14 @@ class Graded(Pair):
         typical = median(abs(one - other) for one, other in zip(seen[::2], seen[1::2], strict=False))
         grade = "clearly" if abs(first - second) >= typical else "slightly"
         answer = f"{grade}_{'first' if first > second else 'second'}"
+        return answer, GRADES[answer]
+
+    def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
+        """Return the answer meant by a typed line; the letter of a clearly better side is typed twice."""
+        found = super().read(typed, order)
+        if found is None or found[0] not in {"first", "second"}:
+            return found
+        answer = f"{'clearly' if typed in {'ll', 'rr'} else 'slightly'}_{found[0]}"
         return answer, GRADES[answer]
 
     def value(self, answered: Answered) -> float | None:

@@ -29,6 +29,8 @@ class Rating:
 
     name: ClassVar[KindName] = "rating"
     size: ClassVar[int] = 1
+    question: ClassVar[str] = "How good is the clip?"
+    prompt: ClassVar[str] = f"[1] worst to [{LEVELS}] best  [c]an't tell: "
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -45,6 +47,12 @@ class Rating:
         below, equal = sum(each < value for each in seen), sum(each == value for each in seen)
         level = min(LEVELS, 1 + floor(LEVELS * (below + equal / 2) / len(seen)))
         return str(LEVELS + 1 - level if perceived.slips else level), None
+
+    def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
+        """Return the typed rating; an empty line means "can't tell"."""
+        if typed[:1] in {"c", ""}:
+            return CANT_TELL, None
+        return (typed, None) if typed in map(str, range(1, LEVELS + 1)) else None
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> "RatedPairs":
         """Derive preferences between rated segments."""

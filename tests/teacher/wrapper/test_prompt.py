@@ -24,7 +24,9 @@ from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.datasets.preference_files import load_preferences
 from teacher.errors import BackgroundError, BehaviorError, ConfigError, RenderError
+from teacher.queries.kinds import KINDS
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule
+from teacher.settings.options import KindName
 from teacher.wrapper import trainer
 from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
@@ -72,6 +74,98 @@ def test_left_is_not_always_first(ledger: Ledger, make_segment: MakeSegment, tmp
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
     assert ledger.usable() == 10
     assert ledger.open() == 2
+
+
+def brightness(path: Path) -> list[float]:
+    """Read the brightness of each clip in a grid from the middles of its quarters."""
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("L")).astype(float)
+    assert pixels.shape == (26, 26)
+    return [pixels[row, column] for row in (3, 22) for column in (3, 22)]
+
+
+def test_the_best_and_the_worst_of_four_are_typed(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="best_worst")
+    returns = np.random.default_rng(1).permuted(np.tile([-5.0, -2.0, 2.0, 5.0], (8, 1)), axis=1)
+    questions = [
+        tuple(make_segment(4 * row + at, true_return=value) for at, value in enumerate(values))
+        for row, values in enumerate(returns.tolist())
+    ]
+    collector.submit(questions, "training", 100)
+    places = set()
+
+    def typed(prompt: str) -> str:
+        assert "[3] [4]" in prompt
+        seen = brightness(tmp_path / "pair.gif")
+        best, worst = int(np.argmax(seen)), int(np.argmin(seen))
+        places.add(best)
+        return f" {best + 1} {worst + 1}"
+
+    assert collector.answer(read=typed) == 8
+    received = [each for each in collector.receive() if each.value is not None]
+    assert len(received) == 40
+    for each in received:
+        assert each.value == float(each.first.true_return > each.second.true_return)
+    assert len(places) > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "decisions"),
+    [
+        ("rating", ["0", "6", "best", "12", "3", "c", ""], ["3", "cant_tell", "cant_tell"]),
+        ("best_worst", ["1", "11", "15", "123", "c", ""], ["cant_tell", "cant_tell"]),
+        ("graded", ["x", "e", "can't tell"], ["equal", "cant_tell"]),
+    ],
+)
+def test_answers_that_a_kind_lacks_are_asked_again(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path,
+    kind: KindName, lines: list[str], decisions: list[str],
+) -> None:  # fmt: skip
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind=kind)
+    size = KINDS[kind].size
+    questions = [tuple(make_segment(size * n + at) for at in range(size)) for n in range(len(decisions))]
+    collector.submit(questions, "training", 100)
+    typed = iter(lines)
+    assert collector.answer(read=lambda _: next(typed)) == len(decisions)
+    assert [decision for _, decision in ledger.outcomes(0).values()] == decisions
+
+
+@pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
+def test_a_scripted_teacher_answers_any_kind(wrap: Wrap, kind: KindName) -> None:
+    env = wrap(feedback=kind)
+    play(env, 620)
+    ledger = env.trainer.learning.ledger
+    assert ledger.usable() == 24
+    assert {len(answered.items) for answered in ledger.answered()} == {KINDS[kind].size}
+    assert env.trainer.learning.fits > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"synthetic_prefs": False, "background": True}, 'feedback: must be "pair" with people="site"'),
+        ({"judge": lambda _, __: "equal"}, "judge: functions compare two segments, and can't answer rating"),
+    ],
+)
+def test_kinds_that_cannot_be_asked_are_refused(wrap: Wrap, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        wrap(feedback="rating", **changes)
+
+
+def test_a_letter_typed_twice_means_clearly(
+    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
+) -> None:
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="graded")
+    collector.submit(pairs(make_segment, 6), "training", 100)
+    times = iter([1, 2] * 3)
+    assert collector.answer(read=lambda _: brighter(tmp_path / "pair.gif") * next(times)) == 6
+    received = collector.receive()
+    for each in received:
+        assert ((each.value or 0) > 0.5) == (each.first.true_return > each.second.true_return)
+    certainty = [max(each.value or 0, 1 - (each.value or 0)) for each in received]
+    assert certainty == pytest.approx([0.7, 0.95] * 3)
 
 
 def test_unknown_words_are_asked_again(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
@@ -223,8 +317,7 @@ def test_last_step_asks_all(wrap: Wrap, caplog: pytest.LogCaptureFixture, settin
     assert env.trainer.answers == config.n_prefs
     assert caplog.text.count(FEW) == 1
     assert (
-        "100 labels will be due by step 600 and need two segments each, but there will be only 5"
-        in caplog.text
+        "100 labels will be due by step 600 and need 2 segments each, but there will be only 5" in caplog.text
         or "train_reward" not in settings
     )
 
