@@ -256,7 +256,7 @@ def write_dataset_card(
     """Write the card of a dataset; ``question`` is a sentence on who labeled and what they were asked."""
     text = _DATASET_CARD.format(
         env_id=dataset.env_id,
-        answers=pluralize(len(dataset), "label"),
+        answers=pluralize(dataset.labels, "label"),
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
         steps=pluralize(dataset.segment_length, "step"),
         file=DATASET_NAME,

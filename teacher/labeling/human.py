@@ -16,6 +16,7 @@ from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.errors import (
+    ConfigError,
     ForgottenError,
     SiteRefusedError,
     SiteUnreachableError,
@@ -60,9 +61,16 @@ class HumanCollector(Collector):
         Raises:
             SiteRefusedError: the token is invalid, or a different run uses the experiment's name.
             SiteUnreachableError: the site is unreachable, even after a few retries.
+            ConfigError: the ledger has open questions that the site can't ask.
             ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
         super().__init__(publication.ledger)
+        others = {each.kind for each in self._ledger.unfinished()} - {self._kind}
+        if others:
+            raise ConfigError(
+                f"{self._ledger.path} has open questions of the kind {', '.join(sorted(others))}, but the "
+                "labeling site asks about pairs only; answer them first, where they were asked"
+            )
         self._client, self._settings = publication.client, publication.settings
         self._revive = revive
         self.experiment, self.asked_anew = call_with_retries(

@@ -134,6 +134,11 @@ class Asking:
         """Return the number of labels requested or loaded, not counting "can't tell" decisions."""
         return self.earlier + self.ledger.asked()
 
+    @property
+    def answered(self) -> int:
+        """Return the number of labels received or loaded, not counting "can't tell" decisions."""
+        return len(self.dataset) if self.dataset.one_each else self.earlier + self.ledger.usable()
+
     def due(self, step: int) -> int:
         """Return the total number of labels that should have been requested by environment step ``step``."""
         return self.schedule.due(step, self.seconds)

@@ -52,7 +52,7 @@ def export_preferences(
         save_preferences(file, dataset, *spaces, clips=films, new=is_new)
     if is_folder:
         write_dataset_card(path, dataset, question_of(run), license_id, clips=clips, new=is_new)
-    return len(dataset)
+    return dataset.labels
 
 
 def question_of(run: SavedRun) -> str:

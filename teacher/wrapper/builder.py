@@ -42,7 +42,7 @@ def start_learning(
         DataError, OSError: ``prefs_dir`` can't be read, or is from a different environment.
     """
     dataset = _saved_preferences(config, source)
-    loaded = len(dataset)
+    loaded = dataset.labels
     dataset.max_size = config.max_prefs_in_db
     most = predictor.config.max_preferences
     if most is not None and config.train_reward:

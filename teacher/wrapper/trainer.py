@@ -216,8 +216,8 @@ class PreferenceTrainer:
 
     @property
     def answers(self) -> int:
-        """Number of preferences to learn from."""
-        return len(self.learning.dataset)
+        """Number of answers to learn from."""
+        return self.learning.answered
 
     @property
     def _is_incomplete(self) -> bool:
@@ -342,7 +342,7 @@ class PreferenceTrainer:
     def _learn(self) -> bool:
         """Run some training steps if there are new labels; return True if steps are left."""
         if self._left == 0:
-            if len(self.learning.dataset) < self.config.n_initial_prefs:
+            if self.answers < self.config.n_initial_prefs:
                 return False
             if self.training_steps == 0:
                 self._left = self.config.n_initial_training_steps
@@ -381,14 +381,14 @@ class PreferenceTrainer:
         _log.info("now predicting rewards with the predictor from training step %d", self.training_steps)
 
     def _report(self, values: dict[str, float]) -> None:
-        values = {**values, "labels/answered": len(self.learning.dataset)}
+        values = {**values, "labels/answered": self.answers}
         for tag, value in values.items():
             self._writer.add_scalar(tag, value, self.steps)
         self.learning.collector.report(values, self.steps, None)
         _predictor_log.info(
             "training step %d on %s: loss %.3f, held-out loss %.3f, accuracy %.2f",
             self.training_steps,
-            pluralize(len(self.learning.dataset), "label"),
+            pluralize(self.answers, "label"),
             values["predictor/loss"],
             values["predictor/validation_loss"],
             values["predictor/accuracy"],

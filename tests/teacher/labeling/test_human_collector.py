@@ -15,6 +15,7 @@ from teacher.clips import ClipJob, ClipRenderer, ClipSpec, render
 from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import (
+    ConfigError,
     ForgottenError,
     RenderError,
     SiteRefusedError,
@@ -209,6 +210,19 @@ def test_resume_continues(start_asking: Any, pairs: Pairs, tmp_path: Path) -> No
         wait_until(lambda: asking.ledger.unfinished() == [])
         asking.bots(1)
         asking.receive(3)
+
+
+def test_open_questions_that_the_site_cannot_ask_are_refused(
+    start_asking: Any, pairs: Pairs, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger.write([Question(uuid4(), pairs[0][:1], "training", 7, "rating")])
+    ledger.close()
+    with (
+        pytest.raises(ConfigError, match=r"ledger.sqlite3 has open questions of the kind rating, but the"),
+        start_asking(),
+    ):
+        pass
 
 
 def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:

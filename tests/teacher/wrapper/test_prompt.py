@@ -134,10 +134,10 @@ def test_answers_that_a_kind_lacks_are_asked_again(
 
 @pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
 def test_a_scripted_teacher_answers_any_kind(wrap: Wrap, kind: KindName) -> None:
-    env = wrap(feedback=kind)
+    env = wrap(feedback=kind, n_initial_prefs=24)
     play(env, 620)
     ledger = env.trainer.learning.ledger
-    assert ledger.usable() == 24
+    assert ledger.usable() == env.trainer.answers == 24
     assert {len(answered.items) for answered in ledger.answered()} == {KINDS[kind].size}
     assert env.trainer.learning.fits > 0
 
