@@ -50,7 +50,7 @@ from teacher.training.parts import (
 )
 from teacher.training.run import REPLAY_NAME, Opened, Run, Teaching
 from teacher.training.start import check
-from teacher.training.warmstart import PLOT_NAME, read_warm_start
+from teacher.training.warmstart import read_warm_start
 
 Hold = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -274,7 +274,7 @@ def _open_outputs(hold: Hold | None, stamp: tuple[int, int] | None, run: Run) ->
     if config.warm:
         agent.skip_random_actions()
     if start is not None:
-        start.give(agent, console, config.seed, config.run_dir / PLOT_NAME)
+        start.give(agent, console)
         run.save()  # so that a resumed run does not repeat the warm start
     run.followers.begin(config, run.env_seed, agent)
     return Opened(metrics, videos, tracking, explorer, address, welcome)

@@ -34,15 +34,12 @@ class WarmStart:
     """A policy, demonstrations, or both to start a run from.
 
     Attributes:
-        policy_path: path given by ``--policy``, for messages; None if not given.
-        demonstrations_path: path given by ``--demonstrations``, for messages; None if not given.
         policy: state dict of a saved agent; None if only demonstrations are given.
         demonstrations: data for behavior cloning, which runs after the policy is loaded; None if only a
             policy is given.
     """
 
-    policy_path: str | None
-    demonstrations_path: str | None
+    config: TeachConfig
     policy: State | None
     demonstrations: Demonstrations | None
 
@@ -54,31 +51,27 @@ class WarmStart:
         """
         problems: list[TeacherError] = []
         if self.policy is not None:
-            with collecting(problems), _named(f"--policy {self.policy_path}"):
-                if Path(self.policy_path or "").suffix == SB3_SUFFIX:
+            with collecting(problems), _named(f"--policy {self.config.policy}"):
+                if Path(self.config.policy or "").suffix == SB3_SUFFIX:
                     require_same_network(self.policy, agent)
                 agent.load_policy(self.policy)
         if self.demonstrations is not None:
             pairs = self.demonstrations.obs, self.demonstrations.actions
-            with collecting(problems), _named(f"--demonstrations {self.demonstrations_path}"):
+            with collecting(problems), _named(f"--demonstrations {self.config.demonstrations}"):
                 check_demonstrations(pairs, agent.normalizer.shape, agent.policy.head.space)
         if problems:
             raise join_errors(problems)
 
-    def give(self, agent: Agent, console: Console, seed: int, plot: Path) -> None:
-        """Load the policy into an agent, train it on the demonstrations, and print the results.
-
-        Args:
-            plot: PNG file to write, with a histogram of the demonstrations' returns.
-        """
+    def give(self, agent: Agent, console: Console) -> None:
+        """Load the policy into an agent, train it on the demonstrations, and print and plot the results."""
         self.check(agent)  # also loads the policy
         if self.policy is not None:
-            console.print(f"Starting from the policy in {self.policy_path}")
+            console.print(f"Starting from the policy in {self.config.policy}")
         if self.demonstrations is not None:
-            with _named(f"--demonstrations {self.demonstrations_path}"):
-                _clone(agent, self.demonstrations, seed, console)
+            with _named(f"--demonstrations {self.config.demonstrations}"):
+                _clone(agent, self.demonstrations, self.config.seed, console)
             with contextlib.suppress(ConfigError):  # no plot without matplotlib
-                draw_returns(self.demonstrations, plot)
+                draw_returns(self.demonstrations, self.config.run_dir / PLOT_NAME)
 
 
 def read_warm_start(config: TeachConfig) -> WarmStart | None:
@@ -98,7 +91,7 @@ def read_warm_start(config: TeachConfig) -> WarmStart | None:
             demonstrations = load_demonstrations(Path(config.demonstrations))
     if problems:
         raise join_errors(problems)
-    return WarmStart(config.policy, config.demonstrations, policy, demonstrations)
+    return WarmStart(config, policy, demonstrations)
 
 
 def read_policy(path: Path) -> State:
