@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 from billiard.process import current_process
 from redis import Redis, RedisError
 
-from teacher.errors import (
-    ConfigError,
-    DataError,
-    RenderError,
-    ReplayMismatchError,
-    StorageError,
-    one_line,
-)
+from teacher.errors import ConfigError, DataError, RenderError, ReplayMismatchError, StorageError, one_line
 from teacher.extras import require_extra
 
 if TYPE_CHECKING:

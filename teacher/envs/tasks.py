@@ -18,13 +18,7 @@ from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
-from teacher.envs.transform import (
-    FLATTEN,
-    KWARG,
-    TransformedObservations,
-    are_numbers,
-    transform_for,
-)
+from teacher.envs.transform import FLATTEN, KWARG, TransformedObservations, are_numbers, transform_for
 from teacher.envs.trial import LIMIT, WithoutEnds, never_terminates, without_ends
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 

@@ -20,13 +20,7 @@ from teacher.envs.random_episodes import Explorer
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.labeling.client import ExperimentSettings
-from teacher.labeling.people import (
-    about_lost,
-    about_rendering,
-    ask_people,
-    open_site,
-    reopen_experiment,
-)
+from teacher.labeling.people import about_lost, about_rendering, ask_people, open_site, reopen_experiment
 from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import value_of
 from teacher.queries.kinds import KINDS

@@ -12,12 +12,7 @@ from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
 from teacher.envs.text import TextFrames
 from teacher.errors import ConfigError, Topics
-from teacher.wrapper.controls import (
-    TRUE_REWARD_KEY,
-    Controls,
-    begin,
-    drawn,
-)
+from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, drawn
 from teacher.wrapper.recording import Step
 from teacher.wrapper.trainer import OPEN, PreferenceTrainer
 

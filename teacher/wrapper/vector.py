@@ -15,12 +15,7 @@ from teacher.envs.capture import jpeg
 from teacher.envs.episodes import SEED_KEY, SeededResets, episode_seeds
 from teacher.errors import ConfigError
 from teacher.settings.checks import COUNT, SEED, whole_number
-from teacher.wrapper.controls import (
-    TRUE_REWARD_KEY,
-    Controls,
-    begin,
-    drawn,
-)
+from teacher.wrapper.controls import TRUE_REWARD_KEY, Controls, begin, drawn
 from teacher.wrapper.recording import Step
 
 
