@@ -69,7 +69,7 @@ def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
     if get_origin(kind) is Literal:
         return _one_of(get_args(kind)), "|".join(get_args(kind))
     if kind is bool:
-        return _true_or_false, "true|false"
+        return (lambda text: _one_of(("true", "false"))(text.lower()) == "true"), "true|false"
     numbers: dict[Any, tuple[Callable[[str], Any], str]] = {
         int: (as_whole_number, "INT"),
         float: (float, "FLOAT"),
@@ -86,12 +86,6 @@ def _number_or_text(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def _true_or_false(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
-    return text.lower() == "true"
 
 
 def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:

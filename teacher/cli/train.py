@@ -121,7 +121,9 @@ def _teach(run: Run, resume: str) -> int:
         )
     except ForgottenError as error:
         console.print(f"Could not finish the experiment on the site: {error}", style="yellow")
-    console.print(f"To train longer: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
+    steps = 2 * max(run.config.num_timesteps, run.agent.total_steps)
+    more = "" if run.config.n_labels is None else f" -l {2 * run.config.n_labels}"
+    console.print(f"To train longer: [bold]{resume} -t {steps}{more}[/]")
     return 0
 
 
@@ -133,16 +135,6 @@ def _refuse_finished(run: Run, resume: str) -> None:
             f"{run.agent.total_steps:,} of {run.config.num_timesteps:,}; to reopen it and resume: "
             f"{resume} --reopen"
         )
-
-
-def _more(config: TeachConfig, made: int) -> str:
-    """Return the ``-t`` and ``-l`` options that double the run's steps and labels.
-
-    ``made`` is the number of steps completed, which can exceed the number in ``config``. ``-l`` is omitted if
-    ``n_labels`` is not set.
-    """
-    labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
-    return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
 
 def _labels_of(run: Run) -> str:

@@ -74,8 +74,11 @@ class Exporter:
         from prometheus_client import Counter, Histogram, values
 
         # Even if something else has imported prometheus_client without the variable.
-        # Files by place in the pool: by process ID, each killed process would leave its files behind.
-        values.ValueClass = values.MultiProcessValue(_place_in_pool)  # type: ignore[no-untyped-call]
+        # Files by place in the pool, which a process's replacement takes over: by process ID, each killed
+        # process would leave its files behind.
+        values.ValueClass = values.MultiProcessValue(  # type: ignore[no-untyped-call]
+            lambda: str(getattr(current_process(), "index", "main"))
+        )
         self.seconds = Histogram(
             "rl_teacher_render_seconds",
             "Time to replay, render and encode a clip.",
@@ -85,11 +88,6 @@ class Exporter:
         self.failures = Counter("rl_teacher_render_failures", "Failed render tasks.", ["kind"], registry=None)
         for kind in FAILURE_KINDS:
             self.failures.labels(kind)
-
-
-def _place_in_pool() -> str:
-    """Return the number of this pool process, which its replacement takes over, or ``main``."""
-    return str(getattr(current_process(), "index", "main"))
 
 
 class _QueueLength:

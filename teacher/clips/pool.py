@@ -24,9 +24,9 @@ ATTEMPTS = 2
 """Maximum number of attempts per job; the second attempt helps after a temporary failure."""
 
 START_SECONDS = 60.0
+"""Maximum seconds to wait for a new rendering process to be ready."""
 FRAMES_IN_TIME = 50
 """Number of frames up to which ``timeout`` applies; longer clips have proportionally more time."""
-"""Maximum seconds to wait for a new rendering process to be ready."""
 
 _log = logging.getLogger(__name__)
 

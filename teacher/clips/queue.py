@@ -217,7 +217,9 @@ class RenderQueue:
         is_away = isinstance(result, dict) and result.get("kind") == STORAGE
         if is_away and clip.error is not None:
             raise _NoStoreError(f"the render workers cannot store clips ({reason})")
-        self._mark_available()
+        if self._away.away is not None:
+            _log.warning("the render queue is responding again; render workers will render the clips")
+        self._away.succeeded()
         if reason is None:
             clip.settle(None)
         elif clip.error is not None:
@@ -229,11 +231,6 @@ class RenderQueue:
             )
             self._render_locally([clip])
         return True
-
-    def _mark_available(self) -> None:
-        if self._away.away is not None:
-            _log.warning("the render queue is responding again; render workers will render the clips")
-        self._away.succeeded()
 
     def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
         now = time.monotonic()

@@ -181,8 +181,9 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
             f"second and a size of 2 to {_MAX_SIZE} pixels, not {frames} frames, {fps} per second and "
             f"{size} pixels"
         )
+    allowed = {name.strip() for name in os.environ.get("TEACHER_RENDER_MODULES", "").split(",")} - {""}
     for name, module in _imported(spec.recipe):
-        if module not in _allowed_modules():
+        if module not in SHIPPED | allowed:
             raise DataError(
                 f"{name} imports the module {module}, which this render worker may not import; to allow "
                 "it, add it to the worker's TEACHER_RENDER_MODULES"
@@ -210,10 +211,6 @@ def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
 
 def _own_storage() -> str:
     return os.environ.get("TEACHER_STORAGE", "").strip().rstrip("/")
-
-
-def _allowed_modules() -> frozenset[str]:
-    return SHIPPED | {name.strip() for name in os.environ.get("TEACHER_RENDER_MODULES", "").split(",")} - {""}
 
 
 @cache

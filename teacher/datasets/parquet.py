@@ -55,8 +55,9 @@ def write(
     batches = (_batch(columns, rows[start : start + step], clips) for start in range(0, len(rows), step))
     first = next(batches)  # determines the types of all batches
     metadata = {_DESCRIPTION: description}
-    if clips is not None:
-        metadata[b"huggingface"] = json.dumps(_features(first.schema))
+    if clips is not None:  # Hugging Face's ``datasets`` can't detect videos by itself
+        features = {field.name: _feature(field.type) for field in first.schema}
+        metadata[b"huggingface"] = json.dumps({"info": {"features": features}})
     schema = first.schema.with_metadata(metadata)
     with _arrow().parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
         for batch in itertools.chain([first], batches):
@@ -129,11 +130,6 @@ def _sizes(rows: NDArray[Any]) -> Sequence[int]:
     """
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
-
-
-def _features(schema: Any) -> dict[str, Any]:
-    """Return the feature types for Hugging Face's ``datasets``, which can't detect videos by itself."""
-    return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 
 def _feature(kind: Any) -> dict[str, Any]:

@@ -45,7 +45,9 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         self._name = name
         self._function = _find(name, env.observation_space)
         # Use a real observation, because the function may fail on samples of the space, such as random text.
-        self.observation_space = self._space_of(self._result(env.reset(seed=0)[0]))
+        example = self._result(env.reset(seed=0)[0])
+        low, high = (0, 255) if example.dtype == np.uint8 else (-np.inf, np.inf)
+        self.observation_space = Box(low, high, example.shape, example.dtype.type)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -79,10 +81,6 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
                 "array"
             )
         return result if result.dtype.kind == "f" or result.dtype == np.uint8 else result.astype(np.float32)
-
-    def _space_of(self, example: NDArray[Any]) -> Box:
-        low, high = (0, 255) if example.dtype == np.uint8 else (-np.inf, np.inf)
-        return Box(low, high, example.shape, example.dtype.type)
 
     def _refusal(self, reason: str) -> EnvironmentUnsuitableError:
         return EnvironmentUnsuitableError(f"--{KWARG} {self._name}: {reason}")

@@ -64,7 +64,8 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
         refuse_existing(config)
     except ConfigError as error:
         said["run_dir"] = str(error)
-        config = _under_another_name(config)
+        others = (replace(config, name=f"{config.name[:_SHORT]}-{number}") for number in itertools.count(2))
+        config = next(other for other in others if not other.run_dir.exists())
         remedy["name"] = config.name
     return config, ConfigError("; ".join(said.values()), remedy) if said else None
 
@@ -93,11 +94,6 @@ def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_accents(text: str) -> str:
     return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
-
-
-def _under_another_name(config: TeachConfig) -> TeachConfig:
-    others = (replace(config, name=f"{config.name[:_SHORT]}-{number}") for number in itertools.count(2))
-    return next(other for other in others if not other.run_dir.exists())
 
 
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:

@@ -289,13 +289,36 @@ def _open_videos(run: Run, tracking: Tracking | None) -> EpisodeVideos:
 
 def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
     """Connect a run to the source of its labels; return the labeling URL and the lines to print."""
-    config, ledger = run.config, teaching.ledger
+    config, settings, ledger, stack = run.config, run.plan.settings, teaching.ledger, run.stack
     if config.predictor == "synth":
         judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool, config.feedback)
         teaching.collector = SyntheticTeacher(ledger, config.seed, judge, config.feedback)
         return "", []
-    teaching.collector, address, welcome = _people(run.plan, ledger, run.stack)
-    return address, welcome
+    experiment = ExperimentSettings(
+        name=config.experiment,
+        run_id=settings.run_id,
+        env_id=config.env_id,
+        prompt=config.prompt,
+        n_labels=config.n_labels,
+        fps=run.task.fps,
+        has_true_reward=True,
+        gold_rate=config.gold or None,
+        pretrain_labels=config.num_pretrain_labels,
+    )
+    site = open_site(config, ledger, stack)
+    if settings.reopen:
+        reopen_experiment(site, ledger, experiment)
+    collector = ask_people(site, ledger, experiment, stack, value_of(config.error_model))
+    teaching.collector = collector
+    found = collector.experiment
+    welcome = [
+        f"Label here: {found.invite_url}",
+        f"Watch, pause and finish the run here: {found.watch_url or found.page_url}",
+    ]
+    if found.prompt != config.prompt:
+        welcome.append(f"The prompt was changed on the site. Labelers see: {found.prompt}")
+    welcome += [*site.welcome, *about_lost(collector), *about_rendering(site)]
+    return found.invite_url, welcome
 
 
 def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
@@ -311,31 +334,3 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
         queries=config.queries,
         kind=KINDS[config.feedback],
     )
-
-
-def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
-    config, settings = plan.config, plan.settings
-    experiment = ExperimentSettings(
-        name=config.experiment,
-        run_id=settings.run_id,
-        env_id=config.env_id,
-        prompt=config.prompt,
-        n_labels=config.n_labels,
-        fps=plan.task.fps,
-        has_true_reward=True,
-        gold_rate=config.gold or None,
-        pretrain_labels=config.num_pretrain_labels,
-    )
-    site = open_site(config, ledger, stack)
-    if settings.reopen:
-        reopen_experiment(site, ledger, experiment)
-    collector = ask_people(site, ledger, experiment, stack, value_of(config.error_model))
-    found = collector.experiment
-    welcome = [
-        f"Label here: {found.invite_url}",
-        f"Watch, pause and finish the run here: {found.watch_url or found.page_url}",
-    ]
-    if found.prompt != config.prompt:
-        welcome.append(f"The prompt was changed on the site. Labelers see: {found.prompt}")
-    welcome += [*site.welcome, *about_lost(collector), *about_rendering(site)]
-    return collector, found.invite_url, welcome

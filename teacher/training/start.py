@@ -141,7 +141,10 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
         return
     with collecting(problems):
         if config.error_model.function is not None:
-            goal = _goal(config)
+            try:
+                goal = goal_of(config.error_model)
+            except ConfigError as error:
+                raise ConfigError(f"--teacher: {error}") from error
             if not problems:  # otherwise episodes may be shorter than a segment
                 _try_goal(goal, plan)
     with collecting(problems):
@@ -185,13 +188,6 @@ def _has_render_workers(config: TeachConfig) -> bool:
 
 def _is_resumed(config: TeachConfig) -> bool:
     return (config.run_dir / CHECKPOINT_NAME).exists()
-
-
-def _goal(config: TeachConfig) -> Value:
-    try:
-        return goal_of(config.error_model)
-    except ConfigError as error:
-        raise ConfigError(f"--teacher: {error}") from error
 
 
 def _on_cpu(settings: RunSettings) -> RunSettings:

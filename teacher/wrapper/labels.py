@@ -27,7 +27,6 @@ from teacher.files import atomic_write
 from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import about_lost, ask_people, open_site
 from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
-from teacher.queries.judges import Judge
 from teacher.reward.images import is_image_space
 from teacher.settings.config import slug
 from teacher.settings.teachers import ErrorModel
@@ -171,20 +170,11 @@ def collector_of(
 ) -> Collector:
     """Create the label collector: a scripted teacher, or a collector that asks people."""
     if config.synthetic_prefs or not config.collect_prefs:
-        return SyntheticTeacher(ledger, seed, _judge(config, ledger), config.feedback)
-    return _people_collector(config, source, clips, ledger, parts)
-
-
-def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
-    if not isinstance(config.judge, str):
-        return config.judge
-    error_model = ErrorModel.parse(config.judge, "judge")
-    return scripted_judge(error_model, config.seed, ledger, kind=config.feedback)
-
-
-def _people_collector(
-    config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
-) -> Collector:
+        judge = config.judge
+        if isinstance(judge, str):
+            error_model = ErrorModel.parse(judge, "judge")
+            judge = scripted_judge(error_model, config.seed, ledger, kind=config.feedback)
+        return SyntheticTeacher(ledger, seed, judge, config.feedback)
     if config.people != "site":
         terminal = terminal_descriptor() if config.people == "terminal" else None
         prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal, config.feedback)

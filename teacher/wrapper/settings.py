@@ -160,7 +160,7 @@ class WrapperConfig:
         if self.train_reward and self.max_prefs_in_db < self.n_initial_prefs:
             yield "max_prefs_in_db", f"{least}, or training never starts"
         if self.collect_prefs and not self.background:
-            if not self.counts_steps:
+            if self.n_prefs is None and self.schedule is None:
                 yield (
                     "background",
                     "without a thread, labels need a schedule: pass n_prefs and total_timesteps, or schedule",
@@ -189,11 +189,6 @@ class WrapperConfig:
                 "segment_length is not set; use the config of the watcher that fit_to_environment() returns"
             )
         return self.segment_length
-
-    @property
-    def counts_steps(self) -> bool:
-        """True if the label schedule counts environment steps, False if it counts elapsed time."""
-        return self.n_prefs is not None or self.schedule is not None
 
     @property
     def predicts(self) -> bool:

@@ -65,14 +65,6 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **again)
         self._start(trainer)
 
-    @classmethod
-    def _of(cls, env: gym.Env[Any, Any], first: "HumanPreferencesEnvWrapper") -> "HumanPreferencesEnvWrapper":
-        wrapper = cls.__new__(cls)
-        gym.Wrapper.__init__(wrapper, env)
-        RecordConstructorArgs.__init__(wrapper, _disable_deepcopy=True, **first._saved_kwargs)
-        wrapper._start(first._trainer)
-        return wrapper
-
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
         """Wrap another environment of the same agent, sharing this wrapper's trainer and predictor.
 
@@ -89,7 +81,11 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
                 f"beside() needs an environment with the spaces {spaces[0]} and {spaces[1]}, but this one "
                 f"has {env.observation_space} and {env.action_space}"
             )
-        return self._of(env, self)
+        wrapper = type(self).__new__(type(self))
+        gym.Wrapper.__init__(wrapper, env)
+        RecordConstructorArgs.__init__(wrapper, _disable_deepcopy=True, **self._saved_kwargs)
+        wrapper._start(self._trainer)
+        return wrapper
 
     def _start(self, trainer: PreferenceTrainer) -> None:
         number = self._join(trainer, 1)

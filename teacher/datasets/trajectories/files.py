@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +53,6 @@ def relabel(predictor: RewardPredictor, source: str | Path, target: str | Path) 
     _format_of(source).relabel(source, target, predictor)
 
 
-def _is_demonstrations(path: Path) -> bool:
-    return "episode_starts" in _archived(path)
-
-
 def _read_demonstrations(path: Path) -> Recording:
     demonstrations = load_demonstrations(path)
     spaces = (
@@ -96,10 +93,6 @@ def _relabel_demonstrations(source: Path, target: Path, model: RewardPredictor) 
     save_demonstrations(target, replace(old, rewards=rewards, episode_returns=returns), new=True)
 
 
-def _is_old_imitation(path: Path) -> bool:
-    return {"obs", "acts", "indices"} <= _archived(path)
-
-
 def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> None:
     raise ConfigError(
         f"{source} has imitation's old format, which can be written only with pickle; run teach import "
@@ -107,20 +100,20 @@ def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> Non
     )
 
 
-def _archived(path: Path) -> set[str]:
-    """Return the names of the arrays in an ``.npz`` file; empty if it isn't a readable ``.npz`` file."""
+def _has(names: set[str], path: Path) -> bool:
+    """Return True if a path is a readable ``.npz`` file that contains arrays with these names."""
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
-            return set(archive.files)
+            return names <= set(archive.files)
     except (OSError, *DAMAGED_ARCHIVE):
-        return set()
+        return False
 
 
 _FORMATS = (
     _Format(minari.wrote, minari.read, minari.relabel),
     _Format(imitation.wrote, imitation.read, imitation.relabel),
-    _Format(_is_demonstrations, _read_demonstrations, _relabel_demonstrations),
-    _Format(_is_old_imitation, imitation.read_archive, _refuse_old_imitation),
+    _Format(partial(_has, {"episode_starts"}), _read_demonstrations, _relabel_demonstrations),
+    _Format(partial(_has, {"obs", "acts", "indices"}), imitation.read_archive, _refuse_old_imitation),
 )
 
 
