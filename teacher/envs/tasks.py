@@ -19,7 +19,7 @@ from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
 from teacher.envs.transform import FLATTEN, KWARG, TransformedObservations, are_numbers, transform_for
-from teacher.envs.trial import LIMIT, WithoutEnds, never_terminates, without_ends
+from teacher.envs.trial import LIMIT, WithoutEnds, without_ends
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
@@ -155,7 +155,7 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
             kwargs,
             fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
             horizon=limit or LIMIT,
-            never_terminates=never_terminates(env),
+            never_terminates=declares(env, "never_terminates"),
             observation_space=cast(Box, observations),
             action_space=cast(ActionSpace, actions),
             captures=captures,
@@ -173,9 +173,7 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         raise
     except gym.error.DependencyNotInstalled as error:
         why = one_line(error)
-        if why.startswith(
-            "Box2D is not installed"
-        ):  # Gymnasium's message goes on to explain how to compile Box2D
+        if why.startswith("Box2D is not installed"):  # its message goes on to explain how to compile Box2D
             why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
         raise EnvironmentUnsuitableError(f"can't make {env_id}: {why}") from error
     except (Exception, SystemExit) as error:  # an environment's constructor may raise anything

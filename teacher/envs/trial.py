@@ -14,7 +14,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from teacher.envs.atari import GAMES
-from teacher.envs.episodes import SeededResets, declares, episode_seeds
+from teacher.envs.episodes import SeededResets, episode_seeds
 from teacher.envs.families import FAMILIES, NAMESPACE
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, pluralize
 from teacher.settings.config import Filling
@@ -84,16 +84,6 @@ class Trial:
         """Return the segment length ``wanted`` if it fits, else half the median episode length."""
         return wanted if self.fits(wanted) else max(1, self.median // 2)
 
-    def told(self, wanted: int) -> str:
-        """Return a message with the chosen segment length and, if it is below ``wanted``, the reason."""
-        length = self.fitted(wanted)
-        if length == wanted:
-            return f"Segments of {pluralize(length, 'step')}"
-        return (
-            f"Segments of {pluralize(length, 'step')}, half the median length of random episodes "
-            f"({self.median}), because too few reach the usual {wanted} steps"
-        )
-
 
 def usual_length(seconds: float | None, fps: int) -> int:
     """Return the number of steps in a segment of ``seconds`` seconds, at one step per clip frame.
@@ -149,7 +139,13 @@ def choose_length(
     if given is not None:
         return given, "", [*problems, *misfits(filled, given, audience)]
     length = filled.fitted(usual)
-    return length, "" if length == usual else filled.told(usual), problems
+    if length == usual:
+        return length, "", problems
+    note = (
+        f"Segments of {pluralize(length, 'step')}, half the median length of random episodes "
+        f"({filled.median}), because too few reach the usual {usual} steps"
+    )
+    return length, note, problems
 
 
 def misfits(trial: Trial, length: int, audience: Audience) -> list[TeacherError]:
@@ -203,11 +199,6 @@ def fillings(trial: Trial, *, images: bool = False) -> tuple[Filling, Filling]:
     """
     is_short = 2 * trial.median < trial.limit
     return ("restart", "absorb") if trial.fails or (images and is_short) else ("absorb", "restart")
-
-
-def never_terminates(env: gym.Env[Any, Any]) -> bool:
-    """Return True if the environment's ``never_terminates`` says that only a time limit ends episodes."""
-    return declares(env, "never_terminates")
 
 
 def try_episodes(

@@ -163,9 +163,8 @@ class FeedbackClient:
             session = requests.Session()
             for scheme in ("http://", "https://"):
                 session.mount(scheme, PatientAdapter())
-            session.trust_env = not _is_loopback(
-                self.site_url
-            )  # no proxy reaches this machine's loopback address
+            # No proxy reaches this machine's loopback address.
+            session.trust_env = not _is_loopback(self.site_url)
         self._session = session
         self._session.auth = BearerToken(token)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.datasets.preference_files import saved_length
+from teacher.envs.episodes import declares
 from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.trial import (
@@ -27,7 +28,6 @@ from teacher.envs.trial import (
     choose_length,
     fillings,
     misfits,
-    never_terminates,
     of_fixed_length,
     try_episodes,
     usual_length,
@@ -147,7 +147,7 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
 def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
     """Run random episodes in a second instance of the environment; return None if that fails."""
     try:
-        if never_terminates(env) and (limit := limit_of(env)) is not None:
+        if declares(env, "never_terminates") and (limit := limit_of(env)) is not None:
             return of_fixed_length(limit), WithoutEnds()
         other = make_again(env) if config.env_fn is None else config.env_fn()
         if other is None:
@@ -161,7 +161,7 @@ def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tup
         with contextlib.closing(other):
             horizon = limit_of(other)
             instead = without_ends(env_id, other)
-            if never_terminates(other) and horizon is not None:
+            if declares(other, "never_terminates") and horizon is not None:
                 return of_fixed_length(horizon), instead
             most = wanted if config.allow_variable_horizon else horizon or LIMIT
             return try_episodes(other, horizon, config.seed, most, _SlowTrialWarning()), instead

@@ -11,9 +11,9 @@ import pytest
 from dm_control import suite
 
 from teacher.clips.render import ClipSpec, frames_of
+from teacher.envs.episodes import declares
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.envs.trial import never_terminates
 from teacher.errors import EnvironmentUnsuitableError
 from tests.suites.checks import assert_other_version_is_refused, horizon_found_with, recorded
 
@@ -46,7 +46,7 @@ def test_only_the_step_limit_ends_an_episode(limit: dict[str, int], expected: in
 
 def test_a_task_that_ends_its_episodes_terminates() -> None:
     env: Any = make_env("dm_control/lqr-lqr_2_1", {})
-    assert not never_terminates(env)
+    assert not declares(env, "never_terminates")
     env.reset(seed=1)
     physics = env.unwrapped._env.physics
     with physics.reset_context():

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,9 @@ from teacher.envs.tasks import examine, make_vector_env
 from teacher.envs.trial import (
     TRIAL_EPISODES,
     TRIAL_STEPS,
+    Audience,
     Trial,
+    choose_length,
     fillings,
     of_fixed_length,
     try_episodes,
@@ -253,20 +255,22 @@ def test_a_fifth_of_the_episodes_is_enough() -> None:
     assert not Trial([30] * 41 + [90] * 9, 500).fits(75)
 
 
+def usual_75(trial: Trial) -> tuple[int, str]:
+    length, note, problems = choose_length(trial, None, 75, "accepted", cast(Audience, None))
+    assert problems == []
+    return length, note
+
+
 def test_a_segment_is_shortened_only_where_it_does_not_fit() -> None:
-    assert Trial([30] * 40 + [90] * 10, 500).fitted(75) == 75
-    assert Trial([30] * 41 + [90] * 9, 500).fitted(75) == 15
-    assert Trial([1] * 50, 500).fitted(75) == 1
-    assert of_fixed_length(50).fitted(75) == 25
-
-
-def test_a_shorter_segment_says_why() -> None:
-    trial = Trial([30] * 50, 500)
-    assert trial.told(75) == (
+    assert usual_75(Trial([30] * 40 + [90] * 10, 500)) == (75, "")
+    length, note = usual_75(Trial([30] * 41 + [90] * 9, 500))
+    assert length == 15
+    assert note == (
         "Segments of 15 steps, half the median length of random episodes (30), because too few reach the "
         "usual 75 steps"
     )
-    assert trial.told(20) == "Segments of 20 steps"
+    assert usual_75(Trial([1] * 50, 500))[0] == 1
+    assert usual_75(of_fixed_length(50))[0] == 25
 
 
 def test_episodes_are_early_beside_the_limit_or_beside_each_other() -> None:
