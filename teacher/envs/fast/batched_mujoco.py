@@ -250,7 +250,7 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         # Views of MuJoCo's state.
         self._qpos: list[Array] = [env.data.qpos for env in physical]
         self._qvel: list[Array] = [env.data.qvel for env in physical]
-        self._x = np.zeros(self.num_envs)
+        self._x = np.zeros(self.num_envs)  # before a step; MuJoCo stores all other state
         simulations = [Simulation(env.model, env.data) for env in physical]
         self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
 
@@ -264,7 +264,7 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         outcome = super().reset(seed=seed, options=options)
         self._elapsed[mask] = 0
         for index in np.arange(self.num_envs)[mask].tolist():
-            self._take_over(index)
+            self._x[index] = self._qpos[index][0]
         self._reset_once = True
         return outcome
 
@@ -302,13 +302,8 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
 
     def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
         observations[index], info = self.envs[index].reset()
-        self._elapsed[index] = 0
-        self._take_over(index)
+        self._elapsed[index], self._x[index] = 0, self._qpos[index][0]
         return self._add_info(infos, info, index)
-
-    def _take_over(self, index: int) -> None:
-        """Copy a freshly reset environment's state."""
-        self._x[index] = self._qpos[index][0]  # MuJoCo stores all other state
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
         """Step the environments selected by the mask ``stepping``; the caller ignores the other rows."""
