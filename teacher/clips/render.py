@@ -37,6 +37,7 @@ class ClipSpec:
 
     Attributes:
         recipe: recipe for replaying the episode up to the last shown step.
+        start: index of the first shown step.
         digests: expected hash of the observation before each shown step, to verify the replay; None to skip
             verification. Specs are sent to other processes, so they contain hashes, not large observations.
         frames: captured frames of the shown steps as JPEG data, used instead of a replay; None to replay.
@@ -86,7 +87,7 @@ class ClipSpec:
 
     @classmethod
     def from_dict(cls, data: Any) -> "ClipSpec":
-        """Make a spec from the output of :meth:`to_dict`."""
+        """Make a spec from the output of :meth:`to_dict`; raise DataError if it is invalid."""
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
             frames = data.get("frames")

@@ -70,6 +70,8 @@ def load_predictor(
     """Load a predictor and its settings from a file written by :func:`save_predictor`.
 
     Args:
+        observation_space: expected observation space; None accepts any.
+        action_space: expected action space; None accepts any.
         network: factory function that created the predictor's custom networks; None for built-in networks.
         env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
             :func:`~teacher.envs.families.same_environment`).

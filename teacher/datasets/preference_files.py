@@ -58,6 +58,7 @@ def save_preferences(
     """Save preferences to an ``.npz`` or ``.parquet`` file, atomically.
 
     Args:
+        path: file to write; its suffix selects the format.
         observation_space: observation space of a single environment, not of a vector environment.
         clips: function that returns both clips of a preference as MP4 data, to include them in a
             ``.parquet`` file; None for no clips.
@@ -95,6 +96,8 @@ def load_preferences(
     """Load preferences that :func:`save_preferences` saved.
 
     Args:
+        observation_space: expected observation space; None accepts any.
+        action_space: expected action space; None accepts any.
         env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
             :func:`~teacher.envs.families.same_environment`).
 
@@ -143,7 +146,11 @@ def saved_length(path: str | Path) -> int:
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Return the observation and action spaces stored in a preference file, without loading the rest."""
+    """Return the observation and action spaces stored in a preference file, without loading the rest.
+
+    Raises:
+        ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
+    """
     with _opened(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
 

@@ -28,6 +28,7 @@ class Trajectory:
             step; None for other episodes.
         absorbs: True if the episode goes on after its end, with the final observation repeated; see
             :class:`~teacher.envs.horizon.FixedHorizon`.
+        replayable: True if the episode can be replayed from :meth:`recipe`.
         absorbed_steps: number of steps added by :meth:`absorb`, which the agent did not take.
     """
 

@@ -242,7 +242,11 @@ class RewardPredictor:
             self._learner.normalize.follow(self._outputs(steps))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Return each segment's sum of predicted rewards: ``(len(segments),)``."""
+        """Return each segment's sum of predicted rewards: ``(len(segments),)``.
+
+        Raises:
+            DataError: the segments differ in length or do not match the predictor's spaces.
+        """
         if not segments:
             return np.empty(0)
         rewards = _as_array(self._learner.normalize(self._learner.segment_outputs(segments)))
@@ -257,6 +261,9 @@ class RewardPredictor:
 
         Returns:
             ``(members, len(segments))``.
+
+        Raises:
+            DataError: same as for :meth:`segment_returns`.
         """
         if not segments:
             return np.empty((self._learner.members, 0))
@@ -274,6 +281,9 @@ class RewardPredictor:
 
         Returns:
             ``(members, len(dataset))``.
+
+        Raises:
+            DataError: the dataset does not match the predictor's spaces.
         """
         pairs = self._learner.raw_pairs(dataset)
         steps = discounts(pairs.length, self.config.discount).to(pairs.values)

@@ -209,6 +209,7 @@ class RewardConfig:
 
         Args:
             members: the number; None for the default number of linear models or networks.
+            linear: True for linear models, False for networks.
         """
         by_default = _LINEAR_MODELS if linear else _NETWORKS
         return replace(self, members=self.members or members or by_default)

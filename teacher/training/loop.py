@@ -34,6 +34,9 @@ class Round:
 def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
     """Train a run from its current step to ``num_timesteps``.
 
+    Args:
+        on_round: function to call after each iteration.
+
     Returns:
         True if training completed; False if someone ended the experiment on the site before then.
     """
