@@ -8,7 +8,7 @@ contains a table. A table has an extra row at the end, for the final observation
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def relabel(source: Path, target: Path, model: RewardPredictor) -> None:
     if about["data_format"] != _HDF5:
         for episode, changed in enumerate(rewards):
             path = Path("data", str(episode), _METADATA.name)
-            texts[path] = changed_json(source / path, partial(_update_statistics, rewards=changed))
+            texts[path] = changed_json(source / path, methodcaller("update", _statistics(changed)))
     with copied(source, target) as folder:
         if about["data_format"] == _HDF5:
             _rewrite_file(folder, rewards)
@@ -91,10 +91,6 @@ def _rename(about: dict[str, Any], name: str) -> None:
         f"environment's. Observations and actions are those of {source}{by}{collected}. "
         f"{about.get('description') or ''}"
     ).rstrip()
-
-
-def _update_statistics(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
-    about.update(_statistics(rewards))
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
