@@ -81,8 +81,7 @@ class Controls:
         if not self._wants_prediction:
             return rewards
         if (predictor := trainer.predictor) is None:
-            is_zero = trainer.config.predicts and trainer.config.initial_reward == "zero"
-            return np.zeros_like(rewards) if is_zero else rewards
+            return np.zeros_like(rewards) if trainer.config.initial_reward == "zero" else rewards
         steps = StepsBatch(np.stack(before), actions, np.stack(after), np.asarray(terminated))
         return predictor.step_rewards(steps)
 
