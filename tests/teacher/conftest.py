@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +26,12 @@ torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
 MakeSegment = Callable[..., Segment]
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+
+
+def config_in(folder: Path, env_id: str, **changes: Any) -> TeachConfig:
+    """The settings of a run in a folder, without videos: 40 labels of a synthetic teacher."""
+    facts = {"env_id": env_id, "predictor": "synth", "name": "x", "n_labels": 40, "no_videos": True}
+    return TeachConfig(**{**facts, "runs_dir": str(folder), **changes})
 
 
 def save_new(config: TeachConfig) -> Path:
@@ -79,15 +86,13 @@ def finished_run(make_once: MakeOnce) -> Path:
     """The directory of a run that is done, of 12 synthetic labels on Pendulum-v1; copy it to change it."""
 
     def finish(folder: Path) -> None:
-        config = TeachConfig(
-            env_id="Pendulum-v1",
-            predictor="synth",
+        config = config_in(
+            folder,
+            "Pendulum-v1",
             name="done",
             n_labels=12,
             num_timesteps=256,
-            no_videos=True,
             pretrain_iters=30,
-            runs_dir=str(folder),
             reward=RewardConfig(hidden=8),
         )
         with open_run(config, Console(quiet=True)) as run:

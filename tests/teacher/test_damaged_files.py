@@ -45,6 +45,7 @@ from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.warmstart import read_policy
 from teacher.wrapper.labels import run_id_in
+from tests.teacher.conftest import config_in
 
 MakeSegment = Callable[..., Segment]
 DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"
@@ -337,14 +338,7 @@ def test_a_damaged_file_is_refused_in_one_line(
     ids=str,
 )
 def test_foreign_checkpoint_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
-    config = TeachConfig(
-        env_id="ShortHopper-v1",
-        predictor="synth",
-        name="x",
-        n_labels=9,
-        runs_dir=str(tmp_path),
-        no_videos=True,
-    )
+    config = config_in(tmp_path, "ShortHopper-v1", n_labels=9)
     config.run_dir.mkdir(parents=True)
     save_config(config, UUID(int=1))
     save_state(config.run_dir / "checkpoint.npz", state)

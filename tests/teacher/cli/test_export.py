@@ -29,19 +29,16 @@ from teacher.queries.kinds import preferences_in
 from teacher.runs import model_export
 from teacher.runs.model_export import CHECKED_INPUTS, random_inputs
 from teacher.runs.saved_run import SavedRun
-from teacher.settings.config import TeachConfig
 from teacher.teach import main
 from teacher.training.builder import open_run
 from tests.models import AGENTS
-from tests.teacher.conftest import save_new
+from tests.teacher.conftest import config_in, save_new
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """Make a run with 5 synthetic labels and no predictor."""
-    config = TeachConfig(
-        env_id="ShortReacher-v1", predictor="synth", name="a", n_labels=5, runs_dir=str(tmp_path)
-    )
+    config = config_in(tmp_path, "ShortReacher-v1", name="a", n_labels=5, no_videos=False)
     save_new(config)
     pool = SegmentPool(10, seed=1)
     for trajectory in random_trajectories(describe_task(config.env_id), seed=1):

@@ -27,7 +27,7 @@ from teacher.labeling import bots
 from teacher.loading import loading
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 from teacher.teach import COMMANDS, main, parse_arguments
-from tests.teacher.conftest import save_new
+from tests.teacher.conftest import config_in, save_new
 
 
 def test_help_is_short_and_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,9 +180,7 @@ def test_the_package_itself_loads_nothing() -> None:
 
 def test_a_line_that_trains_nothing_loads_nothing_slow(tmp_path: Path) -> None:
     """In one process, where what one line loads is seen after it and all that follow."""
-    config = TeachConfig(
-        env_id="Pendulum-v1", predictor="synth", name="x", n_labels=4, runs_dir=str(tmp_path / "runs")
-    )
+    config = config_in(tmp_path / "runs", "Pendulum-v1", n_labels=4, no_videos=False)
     save_new(config)
     Ledger(config.run_dir / LEDGER_NAME).close()
     command = [sys.executable, "-c", PROGRAM, json.dumps([list(LINES), SLOW])]

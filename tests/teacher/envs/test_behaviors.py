@@ -28,6 +28,7 @@ from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
 from teacher.training.parts import make_agent
+from tests.teacher.conftest import config_in
 
 
 def steps_of(observations: NDArray[Any]) -> Any:
@@ -152,15 +153,13 @@ def test_it_moves_as_it_is_told_and_is_rewarded_for_the_middle() -> None:
 
 def test_a_run_learns_from_pictures_and_goes_on(tmp_path: Path) -> None:
     """Pictures stay bytes in segments, ledger, dataset and files."""
-    config = TeachConfig(
-        env_id="teacher/MovingDot-v1",
-        predictor="synth",
+    config = config_in(
+        tmp_path,
+        "teacher/MovingDot-v1",
         name="dot",
-        runs_dir=str(tmp_path),
         n_labels=24,
         segment_steps=4,
         num_timesteps=1_000,
-        no_videos=True,
         pretrain_iters=4,
         reward=RewardConfig(members=2, stride=1, epochs=1, image_dropout=0.1),
     )

@@ -31,6 +31,7 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
+from tests.teacher.conftest import config_in
 
 
 class Notebook:
@@ -76,17 +77,15 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def config(runs: Path, **changes: Any) -> TeachConfig:
-    small = TeachConfig(
-        env_id="Pendulum-v1",
-        predictor="synth",
+    small = config_in(
+        runs,
+        "Pendulum-v1",
         name="tracked",
         n_labels=12,
         num_timesteps=400,
         agent=PPOConfig(num_steps=200),
         num_envs=2,
-        no_videos=True,
         pretrain_iters=10,
-        runs_dir=str(runs),
         reward=RewardConfig(hidden=4),
         track="wandb",
     )
@@ -275,8 +274,8 @@ def episode(task: TaskInfo) -> Trajectory:
 
 @pytest.fixture
 def videos(tmp_path: Path, task: TaskInfo, said: io.StringIO) -> Iterator[EpisodeVideos]:
-    config = TeachConfig(
-        env_id="ShortReacher-v1", predictor="rl", name="x", num_timesteps=1000, runs_dir=str(tmp_path)
+    config = config_in(
+        tmp_path, "ShortReacher-v1", predictor="rl", num_timesteps=1000, no_videos=False, n_labels=None
     )
     config.run_dir.mkdir(parents=True)
     console = Console(file=said, width=200)
@@ -327,8 +326,8 @@ def test_slow_renderer_keeps_newest(videos: EpisodeVideos, episode: Trajectory, 
 
 
 def test_videos_are_shown(task: TaskInfo, episode: Trajectory, tmp_path: Path, said: io.StringIO) -> None:
-    config = TeachConfig(
-        env_id="ShortReacher-v1", predictor="rl", name="x", num_timesteps=1000, runs_dir=str(tmp_path)
+    config = config_in(
+        tmp_path, "ShortReacher-v1", predictor="rl", num_timesteps=1000, no_videos=False, n_labels=None
     )
     config.run_dir.mkdir(parents=True)
     shown: list[tuple[str, int]] = []

@@ -35,6 +35,7 @@ from teacher.training.builder import open_run
 from teacher.training.loop import train
 from teacher.training.parts import schedule_of
 from teacher.training.warmstart import read_policy
+from tests.teacher.conftest import config_in
 
 LINE = "-p synth -e CartPole-v1 -n x -l 20 -L 8 -t 2000 -V --allow_variable_horizon --segment_steps 5"
 
@@ -207,17 +208,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, finished_run: Path) -> Path:
     """A run that is done; one that keeps replay files and was stopped; and the same, killed as it trained."""
     folder = tmp_path_factory.mktemp("runs")
     shutil.copytree(finished_run.parents[1], folder / "done")
-    config = TeachConfig(
-        env_id="Pendulum-v1",
-        predictor="synth",
-        name="x",
+    config = config_in(
+        folder / "stopped",
+        "Pendulum-v1",
         agent=SACConfig(learning_starts=10, hidden_sizes=(8,), batch_size=8),
         n_labels=8,
         num_timesteps=2_000,
         pretrain_iters=10,
-        no_videos=True,
         reward=RewardConfig(hidden=4),
-        runs_dir=str(folder / "stopped"),
     )
 
     def stop(_: object) -> None:

@@ -39,7 +39,7 @@ from teacher.training.asking import first_questions
 from teacher.training.builder import open_run
 from teacher.wrapper import replayable
 from teacher.wrapper.settings import WrapperConfig
-from tests.teacher.conftest import save_new
+from tests.teacher.conftest import config_in, save_new
 
 FILE = """
 env_id = "Pendulum-v1"
@@ -118,9 +118,7 @@ REMOVED = {"shaping": None, "flat_start": True}
 
 
 def test_in_the_configuration_of_a_run(tmp_path: Path) -> None:
-    config = TeachConfig(
-        env_id="x", predictor="synth", name="x", n_labels=40, runs_dir=str(tmp_path), reward=SETTINGS
-    )
+    config = config_in(tmp_path, "x", reward=SETTINGS, no_videos=False)
     path = save_new(config)
     data = json.loads(path.read_text())
     assert set(OLD) <= data["reward"].keys()
@@ -383,10 +381,15 @@ def test_the_command_line_refuses_it_before_anything_is_read(
 
 def test_the_last_seed_asks_again_as_others_do(tmp_path: Path) -> None:
     """Questions that take the place of others are drawn from the seeds that follow."""
-    config = TeachConfig(
-        env_id="Pendulum-v1", predictor="synth", name="a", n_labels=4, seed=2**32 - 1, no_videos=True,
-        runs_dir=str(tmp_path), reward=SMALL, queries=QueryConfig(selection="random"),
-    )  # fmt: skip
+    config = config_in(
+        tmp_path,
+        "Pendulum-v1",
+        name="a",
+        n_labels=4,
+        seed=2**32 - 1,
+        reward=SMALL,
+        queries=QueryConfig(selection="random"),
+    )
     with open_run(config) as run:
         for _ in range(2):
             assert run.teaching is not None

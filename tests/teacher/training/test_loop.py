@@ -4,7 +4,6 @@ import dataclasses
 import io
 import math
 import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,13 +26,12 @@ from teacher.queries.learning import MIN_OPEN_COMPARISONS
 from teacher.reporting.console import RunConsole
 from teacher.reward import choice
 from teacher.reward.report import FitReport
-from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training import asking, loop
-from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
-from teacher.training.start import check
+from tests.teacher.training.conftest import short_run
 from tests.waiting import wait_until
 
 QUIET = Console(quiet=True)
@@ -104,37 +102,10 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
     with ExitStack() as parts:
 
         def make(patience: float = float("inf"), **settings: Any) -> tuple[Run, Person]:
-            config = TeachConfig(
-                **{
-                    "env_id": "InvertedPendulum-v1",
-                    "predictor": "synth",
-                    "name": "x",
-                    "n_labels": 60,
-                    "pretrain_labels": 12,
-                    "num_timesteps": 2000,
-                    "segment_steps": 8,
-                    "pretrain_iters": 20,
-                    "reward": SMALL,
-                    "no_videos": True,
-                    "runs_dir": str(tmp_path),
-                    **settings,
-                    "gold": 0.0,
-                    "pace": None,
-                }
-            )
-            plan = check(RunSettings(config, uuid.uuid4()), QUIET)
-            config = plan.config
-            parts.enter_context(prepared_directory(plan.settings))
-            run = parts.enter_context(build_run(plan, QUIET))
-            run.config = TeachConfig(
-                **{
-                    **vars(config),
-                    "predictor": "human",
-                    "gold": settings.get("gold", 0.0),
-                    "pace": settings.get("pace"),
-                }
-            )
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc, call-arg]
+            common = {"num_timesteps": 2000, "segment_steps": 8, "reward": SMALL}
+            run = short_run(parts, tmp_path, QUIET, **{**common, **settings, "gold": 0.0, "pace": None})
+            gold, pace = settings.get("gold", 0.0), settings.get("pace")
+            run.config = dataclasses.replace(run.config, predictor="human", gold=gold, pace=pace)
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person

@@ -27,13 +27,13 @@ from teacher.queries.schedules import RateSchedule
 from teacher.queries.selection import disagreement, select_pairs
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
-from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.config import RunSettings
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.training import asking, loop
-from teacher.training.builder import build_run, prepared_directory
+from teacher.training.builder import build_run
 from teacher.training.parts import RunPlan
 from teacher.training.run import Run, Teaching
-from teacher.training.start import check
+from tests.teacher.training.conftest import short_run
 
 MakeRun = Callable[..., tuple[Run, Teaching]]
 PRETRAINING = 12
@@ -46,28 +46,9 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
     with ExitStack() as parts:
 
         def make(**settings: Any) -> tuple[Run, Teaching]:
-            config = TeachConfig(
-                **{
-                    "env_id": "InvertedPendulum-v1",
-                    "predictor": "synth",
-                    "name": "x",
-                    "n_labels": 60,
-                    "pretrain_labels": PRETRAINING,
-                    "num_timesteps": 470,  # one round
-                    "segment_steps": 4,
-                    "pretrain_iters": 20,
-                    "reward": SMALL,
-                    "no_videos": True,
-                    "runs_dir": str(tmp_path),
-                    **settings,
-                }
-            )
+            common = {"num_timesteps": 470, "segment_steps": 4, "reward": SMALL}  # one round
             console = Console(width=300, file=io.StringIO())
-            plan = check(RunSettings(config, uuid.uuid4()), console)
-            config = plan.config
-            parts.enter_context(prepared_directory(plan.settings))
-            run = parts.enter_context(build_run(plan, console))
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc, call-arg]
+            run = short_run(parts, tmp_path, console, **{**common, **settings})
             assert run.teaching is not None
             return run, run.teaching
 

@@ -42,6 +42,7 @@ from teacher.training.loop import Round, train
 from teacher.training.parts import RunPlan, task_of
 from teacher.training.start import check
 from tests.environments import Stub
+from tests.teacher.conftest import config_in
 
 QUIET = Console(quiet=True)
 CARTPOLE = replace(BY_NAME["CartPole"].ppo, normalize_rewards=True, anneal_timesteps=9000)
@@ -82,17 +83,13 @@ def test_a_run_trains_with_the_defaults_of_its_task(
 
 @pytest.mark.usefixtures("short_rollouts")
 def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> None:
-    config = TeachConfig(
-        env_id="teacher/ShortReacher-v1",
-        predictor="synth",
+    config = config_in(
+        tmp_path,
+        "teacher/ShortReacher-v1",
         teacher="teacher.behaviors:counter_clockwise",
-        name="x",
-        n_labels=40,
         num_timesteps=500,
         segment_steps=5,
         pretrain_iters=100,
-        no_videos=True,
-        runs_dir=str(tmp_path),
     )
     plan, reported = check(RunSettings(config, uuid.uuid4()), QUIET), dict[str, float]()
     with prepared_directory(plan.settings), build_run(plan, QUIET) as run:
@@ -108,9 +105,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
 
 
 def test_large_episodes_are_counted_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TeachConfig(
-        env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
-    )
+    config = config_in(tmp_path, "teacher/MovingDot-v1", predictor="rl", n_labels=None)
     episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
     monkeypatch.setattr("teacher.reporting.statistics.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
     with open_run(config, QUIET) as run:
@@ -133,14 +128,7 @@ def test_a_function_is_tried_before_anything_starts(tmp_path: Path, monkeypatch:
 
 
 def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> None:
-    config = TeachConfig(
-        env_id="CartPole-v1",
-        predictor="rl",
-        name="x",
-        num_timesteps=200,
-        no_videos=True,
-        runs_dir=str(tmp_path),
-    )
+    config = config_in(tmp_path, "CartPole-v1", predictor="rl", num_timesteps=200, n_labels=None)
     with open_run(config, QUIET) as run:
         train(run)
         made = run.agent.total_steps
@@ -165,9 +153,7 @@ def test_a_run_that_has_trained_outlives_an_error_before_its_first_half_minute(t
     def stop(_: Round) -> None:
         raise ZeroDivisionError
 
-    config = TeachConfig(
-        env_id="CartPole-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
-    )
+    config = config_in(tmp_path, "CartPole-v1", predictor="rl", n_labels=None)
     with pytest.raises(ZeroDivisionError), open_run(config, QUIET) as run:
         train(run, stop)
     assert load_state(config.run_dir / CHECKPOINT_NAME)["agent"]["total_steps"] == run.agent.total_steps > 0
@@ -286,10 +272,7 @@ THEIRS = "theirs"
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the commands' inputs: a saved run with four labels, a predictor, labels, demonstrations."""
     folder = tmp_path_factory.mktemp("material")
-    config = TeachConfig(
-        env_id="Pendulum-v1", predictor="synth", name="a", n_labels=4, runs_dir=str(folder / "runs"),
-        no_videos=True, reward=RewardConfig(hidden=4),
-    )  # fmt: skip
+    config = config_in(folder / "runs", "Pendulum-v1", name="a", n_labels=4, reward=RewardConfig(hidden=4))
     with open_run(config) as run:
         assert run.teaching is not None
         run.teaching.pool.extend(islice(random_trajectories(run.task, seed=1), 2))
