@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -92,7 +92,13 @@ class Person(Collector):
         self.state = "finished"
 
 
-MakeRun = Callable[..., tuple[Run, Person]]
+class TaughtRun(Run):
+    """A run that learns a reward."""
+
+    teaching: Teaching
+
+
+MakeRun = Callable[..., tuple[TaughtRun, Person]]
 
 
 @pytest.fixture
@@ -101,7 +107,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
     with ExitStack() as parts:
 
-        def make(patience: float = float("inf"), **settings: Any) -> tuple[Run, Person]:
+        def make(patience: float = float("inf"), **settings: Any) -> tuple[TaughtRun, Person]:
             common = {"num_timesteps": 2000, "segment_steps": 8, "reward": SMALL}
             run = short_run(parts, tmp_path, QUIET, **{**common, **settings, "gold": 0.0, "pace": None})
             gold, pace = settings.get("gold", 0.0), settings.get("pace")
@@ -109,7 +115,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person
-            return run, person
+            return cast("TaughtRun", run), person
 
         yield make
 
@@ -120,7 +126,6 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels_and_waited_for(make_r
     assert len(person.asked) == 60
     assert [comparison.phase for comparison in person.asked].count("pretraining") == 12 + asking.FEWEST_SPARE
     assert person.most_open <= MIN_OPEN_COMPARISONS
-    assert run.teaching is not None
     assert run.teaching.ledger.usable() == 60
     assert len(run.teaching.dataset) == 60
     assert person.waited_for[-1] is None
@@ -136,7 +141,6 @@ def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> No
     assert len(set(known)) == 75
     differences = [abs(each.items[0].true_return - each.items[1].true_return) for each in person.gold]
     assert min(differences) > 0
-    assert run.teaching is not None
     assert len(run.teaching.dataset) == 60
 
 
@@ -146,7 +150,6 @@ def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch
     run, person = make_run(pace="labels")
     person.patience = 50
     assert loop.train(run)
-    assert run.teaching is not None
     assert run.teaching.ledger.usable() == 50
     assert run.teaching.ledger.open() == 10
 
@@ -154,7 +157,6 @@ def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch
 @pytest.mark.parametrize(("active", "all_come"), [(0, False), (None, True)])
 def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_come: bool) -> None:
     run, person = make_run()  # as one that was resumed while its last answers were taken
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     person.submit(asking.first_questions(run, KINDS["pair"], 5), "training", 0)
     person.active_labelers = active
@@ -164,7 +166,6 @@ def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_co
 
 def test_remaining_questions_are_asked_after_the_next_start(make_run: MakeRun) -> None:
     run, person = make_run()  # whose steps were all made before it was resumed, and whose pool is empty
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     run.agent.total_steps = run.config.num_timesteps
     assert loop.train(run)
@@ -174,7 +175,6 @@ def test_remaining_questions_are_asked_after_the_next_start(make_run: MakeRun) -
 
 def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: MakeRun) -> None:
     run, person = make_run(patience=12)
-    assert run.teaching is not None
     assert asking.pretrain(run, run.teaching)
     assert run.teaching.ledger.usable() == 12
     assert [needed for needed in person.waited_for if needed][:2] == [12, 11]
@@ -203,7 +203,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
     held_at, looks = run.agent.total_steps, person.looks
     wait_until(lambda: person.looks >= looks + 20)
     assert run.agent.total_steps == held_at < 2000
-    assert run.teaching.due(run.step) - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS  # type: ignore[union-attr]
+    assert run.teaching.due(run.step) - run.teaching.ledger.usable() > MIN_OPEN_COMPARISONS
     person.patience = float("inf")
     trainer.join(240)
     assert run.agent.total_steps >= 2000
@@ -223,14 +223,14 @@ def test_cant_tell_gives_its_place_in_the_budget_back(make_run: MakeRun) -> None
     person.judge = lambda first, second: next(answers, oracle(first, second))  # type: ignore[arg-type]
     assert loop.train(run)
     assert len(person.asked) == 70
-    assert run.teaching is not None
     assert run.teaching.ledger.asked() == 60
     assert len(run.teaching.dataset) == run.teaching.ledger.usable()
 
 
-def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching], object], run: Run) -> None:
+def assert_waits_through_a_pause(
+    person: Person, wait: Callable[[Run, Teaching], object], run: TaughtRun
+) -> None:
     """A stage of the loop begins while the site has paused the run, and ends once that goes on."""
-    assert run.teaching is not None
     person.paused_looks = 20
     wait(run, run.teaching)
     assert person.paused_looks == 0
@@ -238,14 +238,12 @@ def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching],
 
 def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     assert_waits_through_a_pause(person, asking.hold, run)
 
 
 def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     run, person = make_run()
-    assert run.teaching is not None
     said = Console(record=True, file=io.StringIO(), width=200)
     run.console = RunConsole(said)
     person.paused_looks = 20
@@ -259,7 +257,6 @@ def test_last_answers_are_awaited_in_a_pause(make_run: MakeRun, monkeypatch: pyt
     monkeypatch.setattr(asking, "LAST_LABELS_SECONDS", 0.0)
     monkeypatch.setattr(asking, "LAST_CLIPS_SECONDS", 0.0)
     run, person = make_run()
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     person.submit(asking.first_questions(run, KINDS["pair"], 1), "training", 0)
     person.patience = 0
@@ -268,7 +265,6 @@ def test_last_answers_are_awaited_in_a_pause(make_run: MakeRun, monkeypatch: pyt
 
 def test_site_finish_saves_the_run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, person = make_run()
-    assert run.teaching is not None
     said = Console(record=True, file=io.StringIO(), width=200)
     run.console = RunConsole(said)
     monkeypatch.setattr(train, "_greet", lambda _: person.finish())
@@ -298,7 +294,6 @@ def test_a_finished_experiment_ends_the_run(make_run: MakeRun, trained: bool) ->
 
 def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="labels")
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     person.patience = 0
     run.agent.total_steps = 1750  # as after a resume: much is due, and the pool is empty
@@ -346,7 +341,6 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
 
 def test_predicted_return_is_per_usual_episode(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = make_run(pace="free")
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     given: list[Any] = []
 
@@ -364,7 +358,6 @@ def test_predicted_return_is_per_usual_episode(make_run: MakeRun, monkeypatch: p
 
 def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:
     run, person = make_run()
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     person.paused_looks = 20
     before = run.teaching.seconds
@@ -377,7 +370,6 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
 
 def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
-    assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     assert not run.teaching.stale
     person.submit(asking.first_questions(run, KINDS["pair"], 1), "training", 0)
@@ -385,7 +377,7 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
     fit = run.teaching.fit
 
     def counted_fit(**limits: Any) -> FitReport:
-        fitted.append(run.teaching.ledger.usable())  # type: ignore[union-attr]
+        fitted.append(run.teaching.ledger.usable())
         return fit(**limits)
 
     run.teaching.fit = counted_fit  # type: ignore[method-assign]
