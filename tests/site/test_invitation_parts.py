@@ -412,6 +412,12 @@ def test_an_answer_beyond_the_part_may_be_taken_back(trainer: Trainer, named: di
     assert shown(api) == (1, "")
 
 
+def find_nothing_for_long(api: Api) -> None:
+    ask(api)
+    long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
+    Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
+
+
 @pytest.mark.parametrize("end", ["waited", "finished"])
 def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite], end: str) -> None:
     trainer.register(2)
@@ -421,9 +427,7 @@ def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite],
     if end == "finished":
         trainer.put(state="finished")
     else:
-        ask(api)
-        long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
-        Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
+        find_nothing_for_long(api)
     assert shown(api) == (2, "OTHER77")
     undo(api, labels[0])
     if end == "finished":
@@ -437,9 +441,7 @@ def test_changed_answers_keep_the_count(trainer: Trainer, named: dict[str, Invit
     api = somebody()
     arrive(api.client, named["second"])
     labels = work(api, 2)
-    ask(api)
-    long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
-    Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
+    find_nothing_for_long(api)
     assert shown(api) == (2, "OTHER77")
     trainer.register(1)  # it would not be earned by waiting now
     revise_answer(Labeler.objects.get(name="mia"), Revision(uuid4(), UUID(labels[0]["uuid"]), "right"))

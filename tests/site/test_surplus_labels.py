@@ -355,17 +355,21 @@ def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser, side_of: 
     assert own("you").get().answered == 2
 
 
-def test_repeated_comparison_may_be_answered_again(trainer: Trainer, browser: Browser) -> None:
-    trainer.register(1)
-    label = browser.answer(browser.lease()[0])
-    comparison = Comparison.objects.get()
-    repeat = Lease.objects.create(
-        comparison=comparison,
+def repeated() -> Lease:
+    """Give the only labeler the only comparison once more."""
+    return Lease.objects.create(
+        comparison=Comparison.objects.get(),
         labeler=Labeler.objects.get(name="you"),
         purpose=Lease.Purpose.REPEAT,
         swapped=False,
         expires_at=timezone.now() + timedelta(minutes=1),
     )
+
+
+def test_repeated_comparison_may_be_answered_again(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(1)
+    label = browser.answer(browser.lease()[0])
+    repeat = repeated()
     assert [browser.answer({"uuid": str(repeat.uuid)})["status"] for _ in range(2)] == ["counted", "surplus"]
     again = browser.undo(label)["lease"]
     assert browser.answer(again)["status"] == "counted"
@@ -377,13 +381,7 @@ def test_a_second_answer_ends_no_lease_that_is_for_something_else(trainer: Train
     trainer.register(1)
     [lease] = browser.lease()
     browser.answer(lease)
-    repeat = Lease.objects.create(
-        comparison=Comparison.objects.get(),
-        labeler=Labeler.objects.get(name="you"),
-        purpose=Lease.Purpose.REPEAT,
-        swapped=False,
-        expires_at=timezone.now() + timedelta(minutes=1),
-    )
+    repeat = repeated()
     browser.answer(lease)
     assert labels_of("you") == ["counted", "void"]
     assert browser.ask(held=[str(repeat.uuid)])["renewed"] == [str(repeat.uuid)]

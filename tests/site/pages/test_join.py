@@ -71,11 +71,7 @@ def test_switching_needs_a_csrf_token(link: str, trainer: Trainer) -> None:
 
 @pytest.mark.parametrize("forged", ["{link}x", "{link}:x", "/join/abc"])
 def test_forged_link_is_invalid(link: str, forged: str) -> None:
-    client = Client()
-    response = client.get(forged.format(link=link))
-    assert response.status_code == 404
-    assert "not valid" in response.content.decode()
-    assert signed_in_as(client) is None
+    assert_refused(forged.format(link=link), 404, "not valid")
 
 
 def test_run_link_is_short_and_unguessable(link: str, trainer: Trainer, settings: Settings) -> None:
@@ -111,23 +107,19 @@ def test_link_of_a_deleted_experiment_is_invalid(link: str) -> None:
 
 def test_old_link_has_expired(link: str, settings: Settings) -> None:
     settings.INVITE_MAX_AGE_SECONDS = -1
-    client = Client()
-    response = client.get(link)
-    assert response.status_code == 410
-    assert "expired" in response.content.decode()
-    assert signed_in_as(client) is None
+    assert_refused(link, 410, "expired")
 
 
 def test_removed_labeler_stays_out(link: str) -> None:
     User.objects.filter(labeler__name="mia").update(is_active=False)
-    assert_withdrawn(link)
+    assert_refused(link, 410, "withdrawn")
 
 
-def assert_withdrawn(link: str) -> None:
+def assert_refused(link: str, status: int, word: str) -> None:
     client = Client()
     response = client.get(link)
-    assert response.status_code == 410
-    assert "withdrawn" in response.content.decode()
+    assert response.status_code == status
+    assert word in response.content.decode()
     assert signed_in_as(client) is None
 
 
@@ -135,7 +127,7 @@ def test_old_link_does_not_readmit_a_removed_labeler(trainer: Trainer, link: str
     Client().get(link)
     Labeler.objects.get(name="mia").experiments.clear()
     trainer.put(invite="mia")  # a run that goes on invites nobody again
-    assert_withdrawn(link)
+    assert_refused(link, 410, "withdrawn")
     trainer.post(f"{trainer.path}/invites", {"labeler": "mia"})
     assert signed_in_as_after(Client(), link) == "mia"
 

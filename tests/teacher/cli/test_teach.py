@@ -149,39 +149,55 @@ def test_a_run_that_cannot_begin_leaves_the_folder_as_it_was(
 STANDING = "-e standing_for_tests:Standing-v0 -n x -V -t 3000 --segment_steps 10 -i 5 --reward.hidden 8"
 
 
-@pytest.fixture
-def standing_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An environment that stands still in the agent's second rollout, until there is a file named ``go``."""
-    (here / "standing_for_tests.py").write_text("""
+ENVIRONMENT = """
 import time
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 
-class Standing(gym.Env):
+class {name}(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = {action_space}
     never_terminates = True  # so that it is not tried for long before training
     steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
+        return np.zeros(2, np.float32), {{}}
 
     def step(self, action):
         self.steps += 1
+{step}
+
+gym.register("{name}-v0", {name}, max_episode_steps=50)
+"""
+
+
+@contextlib.contextmanager
+def importable(folder: Path, name: str, action_space: str, step: str) -> Iterator[str]:
+    """An environment in a module of a folder, by its id."""
+    module = f"{name.lower()}_for_tests"
+    code = ENVIRONMENT.format(name=name, action_space=action_space, step=step.strip("\n"))
+    (folder / f"{module}.py").write_text(code)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield f"{module}:{name}-v0"
+    sys.modules.pop(module, None)
+    gym.registry.pop(f"{name}-v0", None)
+
+
+@pytest.fixture
+def standing_environment(here: Path) -> Iterator[str]:
+    """An environment that stands still in the agent's second rollout, until there is a file named ``go``."""
+    step = """
         while self.steps > 400 and not Path("go").exists():
             Path("stands").touch()
             time.sleep(0.01)
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), float(action[0]), False, False, {}
-
-gym.register("Standing-v0", Standing, max_episode_steps=50)
-""")
-    monkeypatch.syspath_prepend(here)
-    yield
-    sys.modules.pop("standing_for_tests", None)
-    gym.registry.pop("Standing-v0", None)
+"""
+    with importable(here, "Standing", "gym.spaces.Box(-1, 1, (1,), np.float32)", step) as env_id:
+        yield env_id
 
 
 def wait_for_standstill(trainer: "subprocess.Popen[Any]") -> None:
@@ -350,34 +366,15 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
 
 
 @pytest.fixture
-def breaking_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def breaking_environment(tmp_path: Path) -> Iterator[str]:
     """The id of an environment that breaks in the agent's second rollout."""
-    (tmp_path / "breaking_for_tests.py").write_text("""
-import gymnasium as gym
-import numpy as np
-
-class Breaking(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    never_terminates = True  # so that it is not tried for long before training
-    steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
+    step = """
         if self.steps > 400:
             raise RuntimeError("the robot fell over")
         return np.zeros(2, np.float32), 1.0, False, False, {}
-
-gym.register("Breaking-v0", Breaking, max_episode_steps=50)
-""")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "breaking_for_tests:Breaking-v0"
-    sys.modules.pop("breaking_for_tests", None)
-    gym.registry.pop("Breaking-v0", None)
+"""
+    with importable(tmp_path, "Breaking", "gym.spaces.Discrete(2)", step) as env_id:
+        yield env_id
 
 
 @pytest.mark.parametrize("teacher", ["rl", "synth -l 8 -i 5 --segment_steps 10"])
