@@ -1,7 +1,54 @@
-"""Wait for what happens in other threads and processes."""
+"""Wait for other threads and processes, or let a simulated week take a second."""
 
+import threading
 import time
 from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+WEEK = 7 * 24 * 3600.0
+
+
+class SimulatedTime:
+    """Stands in for the modules ``time`` and ``threading`` of the modules under test."""
+
+    Lock, RLock, Thread = threading.Lock, threading.RLock, threading.Thread
+
+    def __init__(self, patch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+        self.now = 1000.0
+        self.waits = 0
+        for module in modules:
+            for name in ("time", "threading"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        self.now += max(seconds, 0.001)
+
+    def Event(self) -> "SimulatedEvent":
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent(threading.Event):
+    """An event whose limited waits end at once, when their time has passed."""
+
+    def __init__(self, clock: SimulatedTime) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None or self.is_set():
+            return super().wait(timeout)
+        self._clock.sleep(timeout)
+        time.sleep(0)  # for other threads
+        return self.is_set()
 
 
 def wait_until(

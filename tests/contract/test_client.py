@@ -1,15 +1,22 @@
-"""The client sends the story's requests and understands its responses."""
+"""Both sides keep to the story: the client sends its requests, and the site gives its responses."""
 
 import contextlib
 import dataclasses
 import json
+import random
 from collections.abc import Callable, Iterator
 from http.server import HTTPServer
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import Settings
 
+from human_feedback_site.feedback.queue import leases
+from human_feedback_site.feedback.services.accounts import create_token
 from teacher.errors import SiteRefusedError
 from teacher.labeling.client import (
     ClipReference,
@@ -166,3 +173,55 @@ def as_json(result: Any) -> Any:
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         result = dataclasses.asdict(result)
     return json.loads(json.dumps(result, default=str))
+
+
+class FirstIsLeft(random.Random):
+    """Draws no swap, so that the story has one ending."""
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+@pytest.fixture
+def clients(db: None) -> dict[str, Client]:
+    token = create_token(User.objects.create(username="ada", is_staff=True))
+    return {
+        "trainer": Client(headers={"Authorization": f"Bearer {token}"}),
+        "stranger": Client(headers={"Authorization": "Bearer tt_wrong"}),
+        "labeler": Client(),
+    }
+
+
+@pytest.mark.both_databases
+def test_the_site_keeps_the_contract(
+    story: list[Any],
+    names: Any,
+    clients: dict[str, Client],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.TEACHER_STORAGE = str(tmp_path)
+    monkeypatch.setattr(leases, "_random", FirstIsLeft())
+    for exchange in story:
+        if exchange.name.endswith("-register"):
+            _upload(tmp_path, exchange.body)
+        data = "" if exchange.body is None else json.dumps(names.fill(exchange.body))
+        response: Any = clients[exchange.who].generic(
+            exchange.method, names.fill(exchange.path), data, content_type="application/json"
+        )
+        body = json.loads(response.content)
+        assert response.status_code == exchange.status, (exchange.name, body)
+        kind = "application/json" if response.status_code < 400 else "application/problem+json"
+        assert response["Content-Type"] == kind, exchange.name
+        assert names.matches(exchange.answer, body), (exchange.name, exchange.answer, body)
+        if "invite_url" in body and exchange.name.endswith("-invite-a-labeler"):
+            assert clients["labeler"].get(body["invite_url"]).status_code == 302
+
+
+def _upload(folder: Path, body: Any) -> None:
+    for comparison in body["comparisons"]:
+        for side in ("first", "second"):
+            path = folder / comparison[side]["key"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"a clip")

@@ -30,8 +30,7 @@ from stack.servers import Redis, program
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from tests.servers import Handler, serving
-from tests.simulated_time import WEEK, SimulatedTime
-from tests.waiting import wait_until
+from tests.waiting import WEEK, SimulatedTime, wait_until
 
 
 class Watched:

@@ -30,9 +30,8 @@ from teacher.labeling.publisher import PublishTarget
 from teacher.queries.collector import CollectorStatus
 from teacher.reporting.console import RunConsole
 from teacher.storage import FolderStorage
-from tests.simulated_time import WEEK, SimulatedTime
 from tests.teacher.conftest import MakeSegment
-from tests.waiting import wait_until
+from tests.waiting import WEEK, SimulatedTime, wait_until
 
 NAME = "cart-pole"
 LONGEST = 300.0

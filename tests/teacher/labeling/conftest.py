@@ -1,8 +1,12 @@
 """A real site in a folder of its own, real segments, and the collector between them."""
 
 import contextlib
+import fcntl
 import itertools
+import json
+import os
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +36,31 @@ from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
-from tests.teacher.labeling.sites import is_held, kill_site
+
+
+def announced(state_dir: Path) -> Any:
+    """Return what a site says of itself; nothing where there never was one."""
+    return json.loads((state_dir / "site" / "lock").read_text() or "{}")
+
+
+def is_held(state_dir: Path) -> bool:
+    """Return whether any process of a site is alive."""
+    try:
+        with (state_dir / "site" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def kill_site(state_dir: Path) -> None:
+    """Kill the server with all its processes, of which it is the group's leader."""
+    leader = announced(state_dir)["pid"]
+    assert leader > 1, "the group 1 is every process there is"
+    os.killpg(leader, signal.SIGKILL)
+
 
 Pair = tuple[Segment, Segment]
 SEGMENT_STEPS = 8

@@ -22,8 +22,7 @@ from teacher.labeling import embedded_site
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import PACKAGES, SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
-from tests.teacher.labeling.conftest import MakeState
-from tests.teacher.labeling.sites import announced, is_held, kill_site
+from tests.teacher.labeling.conftest import MakeState, announced, is_held, kill_site
 from tests.waiting import wait_until
 
 HASTY_SITE = """

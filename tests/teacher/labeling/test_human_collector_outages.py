@@ -21,7 +21,7 @@ from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.storage import FolderStorage
 from tests.servers import Handler, serving
-from tests.teacher.labeling.sites import announced, kill_site
+from tests.teacher.labeling.conftest import announced, kill_site
 from tests.waiting import wait_until
 
 Pairs = list[tuple[Segment, Segment]]
