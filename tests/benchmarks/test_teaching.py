@@ -1,5 +1,6 @@
-"""The benchmark of teaching makes what is missing, measures what it says, and tells how to repeat it."""
+"""The benchmarks that teach make what is missing, measure what they say, and tell how to repeat it."""
 
+import json
 import shlex
 from dataclasses import asdict
 from itertools import islice
@@ -9,6 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import first_command, first_tasks, moving_dot
+from benchmarks.first_command import (
+    GAMES,
+    RESULTS,
+    environments,
+    missing,
+    newest,
+)
+from benchmarks.first_tasks import SEEDS, Job, jobs
 from benchmarks.results import append, load
 from benchmarks.short_hopper import Outcomes, Play, config_of, load_outcomes
 from benchmarks.teaching import build_parser, main, select
@@ -16,10 +26,12 @@ from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
 from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant
 from benchmarks.teaching_report import as_markdown, rows
 from benchmarks.teaching_run import accuracy_by_margin, held_out, make
+from docs.result_pages import result_pages
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.selection import AT_RANDOM
+from teacher.teach import parse_arguments
 
 STEPS = TASKS["Pendulum"].steps
 
@@ -208,3 +220,96 @@ def test_outcomes_are_kept_and_half_a_line_is_named(tmp_path: Path) -> None:
 def test_the_settings_of_each_side_are_accepted() -> None:
     configs = [config_of(side, 1, 300_000, Path("runs")) for side in ("rl", "synth", "coin")]
     assert [config.n_labels for config in configs] == [None, 300, 300]
+
+
+def test_each_side_is_a_command() -> None:
+    made = list(jobs(["Hopper-v5"], list(first_tasks.SIDES), SEEDS))
+    assert len(set(made)) == len(made) == len(SEEDS) * len(first_tasks.SIDES)
+    configs = {job.side: parse_arguments(job.options("runs")).config for job in made if job.side != "random"}
+    assert {side: config.fixed_horizon for side, config in configs.items()} == {
+        "rl": None,
+        "variable": None,
+        "absorb": "absorb",
+        "restart": "restart",
+        "unhealthy": None,
+    }
+    assert {job.labels for job in made if job.side in ("random", "rl")} == {0}
+
+
+def test_a_run_is_made_once_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    returns = {"random": 20.0, "rl": 120.0, "absorb": 70.0}
+    made: list[Job] = []
+
+    def make(job: Job) -> dict[str, float]:
+        made.append(job)
+        return {"return": returns[job.side], "ties": 0.25}
+
+    monkeypatch.setattr(first_tasks, "make", make)
+    results = tmp_path / "results.jsonl"
+    line = ["--task", "CartPole-v1", "--side", *returns, "--seeds", "1", "2", "--results", str(results)]
+    job = Job("CartPole-v1", "rl", seed=1, steps=first_tasks.TASKS["CartPole-v1"], labels=0)
+    append(results, {**asdict(job), "return": 120.0})
+    assert first_tasks.main(line) == main(line) == 0
+    assert len(made) == 5
+    row = next(row for row in capsys.readouterr().out.splitlines() if "absorb *" in row)
+    assert "70 (70 to 70), 2" in row
+    assert "0.50" in row
+    assert "25%" in row
+
+
+def test_the_settings_of_the_moving_dots_sides_are_accepted() -> None:
+    configs = [moving_dot.config_of(side, 1, 8_000, Path("runs")) for side in moving_dot.SIDES]
+    assert [(config.predictor, config.n_labels) for config in configs] == [("rl", None), ("synth", 100)]
+
+
+def test_newest_versions_of_all_packages_are_tried() -> None:
+    assert newest(["A-v1", "A-v10", "B-v0", "A-v2", "none"]) == ["A-v10", "B-v0"]
+    found = environments()
+    assert {"Hopper-v5", "Taxi-v4", "Blackjack-v1"} <= set(found)
+    assert "Hopper-v4" not in found
+    assert len([env_id for env_id in found if env_id.startswith("ale_py:ALE/")]) == GAMES
+    assert len([env_id for env_id in found if env_id.startswith("minigrid:MiniGrid-")]) > 50
+    assert not any(env_id.startswith("teacher/") for env_id in found)
+
+
+def tried(env_id: str, side: str, *statuses: int, said: str = "") -> dict[str, Any]:
+    commands = [f"teach -e {env_id}", f"teach -e {env_id} --max_episode_steps 9"]
+    tries = [
+        {"command": command, "status": status, "segment": 4, "said": said}
+        for command, status in zip(commands, statuses, strict=False)
+    ]
+    outcome = "trains" if statuses == (0,) else "corrected" if statuses[-1] == 0 else "refused"
+    return {"env_id": env_id, "side": side, "tries": tries, "outcome": outcome, "seconds": 1.0}
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    for env_id in environments()[:-1]:
+        for side in first_command.SIDES:
+            append(path, tried(env_id, side, 0))
+    last = environments()[-1]
+    assert list(missing(load(path))) == [(last, "teach"), (last, "wrapper")]
+
+
+def test_the_page_says_what_came_of_it(tmp_path: Path) -> None:
+    results, docs = tmp_path / "results.jsonl", tmp_path / "page.md"
+    for one in (
+        tried("A-v0", "teach", 0),
+        tried("minigrid:B-v0", "teach", 2, 0),
+        tried("minigrid:C-v0", "teach", 2, 0),
+        tried("D-v0", "teach", 2, said="no | actions"),
+    ):
+        append(results, one)
+    assert first_command.main(["--show", "--results", str(results), "--docs", str(docs)]) == 0
+    said = docs.read_text()
+    assert "- **teach**: of 4 environments 1 train, 2 train after the suggested correction, 1 are" in said
+    assert "| `A-v0` | trains, segments of 4 |  |" in said
+    assert "| `B-v0` `C-v0` | trains with `--max_episode_steps 9`, segments of 4 |  |" in said
+    assert "| `D-v0` | refused: no / actions |  |" in said
+
+
+def test_the_published_page_is_that_of_the_published_results() -> None:
+    assert result_pages()["first-command"] == first_command.page(load(RESULTS))
+    assert all(set(json.loads(line)) >= {"env_id", "side"} for line in RESULTS.read_text().splitlines())
