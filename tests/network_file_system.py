@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import completed
+
 
 @pytest.fixture(scope="session")
 def two_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
@@ -27,9 +29,7 @@ def two_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path
                 "--multithreaded",
                 "--enable-lock-forwarding",
             )
-            done = subprocess.run(
-                ["bindfs", *options, server, client], capture_output=True, text=True, check=False
-            )
+            done = completed(["bindfs", *options, server, client])
             if done.returncode:
                 pytest.skip(f"this machine does not let bindfs mount a folder: {done.stderr.strip()}")
             mounted.append(client)

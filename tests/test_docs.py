@@ -31,6 +31,7 @@ from teacher.teach import build_parser, main, parse_arguments
 from teacher.training import warmstart
 from tests.conftest import MakeOnce
 from tests.documents import PAGES, README, ROOT, blocks_of, commands_of, page_of, run_programs
+from tests.waiting import completed
 
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 RUN_ELSEWHERE = {
@@ -310,13 +311,7 @@ def test_learned_policy_is_filmed(
 
 @pytest.mark.parametrize("command", [command for command in README_COMMANDS if command.startswith("make ")])
 def test_every_make_target_in_the_readme_starts_its_program(command: str) -> None:
-    result = subprocess.run(
-        [*shlex.split(command), "--dry-run", "--always-make"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = completed([*shlex.split(command), "--dry-run", "--always-make"], cwd=ROOT)
     assert result.returncode == 0, result.stderr
     started = {"demo": "scripts/demo.py", "test": "pytest", "stack": "-m stack"}
     assert started[command.split()[1]] in result.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts import prose
+from tests.waiting import completed
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,9 +22,7 @@ def run(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def git(root: Path, *words: str) -> str:
     names = {f"GIT_{role}_{field}": "x@x" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
     environment = {**os.environ, **names, "GIT_CONFIG_GLOBAL": "/dev/null"}
-    ran = subprocess.run(
-        ["git", *words], cwd=root, env=environment, capture_output=True, text=True, check=True
-    )
+    ran = completed(["git", *words], cwd=root, env=environment, check=True)
     return ran.stdout.strip()
 
 

@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tests.documents import PAGES, blocks_of, page_of
+from tests.waiting import completed
 
 ROOT = Path(__file__).parents[1]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
@@ -316,9 +317,7 @@ def test_the_documentation_lists_what_can_be_imported(package: str) -> None:
 def test_nothing_large_is_loaded_before_it_is_used(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAGER_IMPORT", "1")  # for lazy_loader in other packages
     program = f"import sys, {package}; print(*{{'torch', 'gymnasium', 'numpy'}} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = completed([sys.executable, "-c", program], check=True, cwd=ROOT)
     assert done.stdout.split() == []
 
 

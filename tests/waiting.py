@@ -1,9 +1,12 @@
 """Wait for other threads and processes, or let a simulated week take a second."""
 
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -63,3 +66,10 @@ def wait_until(
     while not holds():
         assert time.monotonic() < deadline, failure()
         time.sleep(pause)
+
+
+def completed(
+    command: Sequence[str | Path], *, check: bool = False, **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, and keep what it says."""
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)

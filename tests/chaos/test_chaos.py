@@ -43,6 +43,7 @@ from stack.postgres import PostgreSQL
 from stack.process import Service, State
 from stack.supervisor import Display
 from tests.databases import database_of
+from tests.waiting import completed
 
 SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3, seconds=2.0)
 
@@ -154,9 +155,7 @@ def test_each_version_of_the_site_brings_a_migration_which_gives_way_to_what_tak
 
     def migrate(folder: Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "manage.py", "migrate"]
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+        return completed(command, cwd=folder, env=environment)
 
     assert "chaos" not in migrate(before).stdout
     with psycopg.connect(new_database) as export:

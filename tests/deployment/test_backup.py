@@ -35,6 +35,7 @@ from tests.deployment.backed_up import (
     served_by_s3,
 )
 from tests.forks import run_python
+from tests.waiting import completed
 
 
 def test_postgresql_and_s3_come_back_whole(
@@ -272,14 +273,7 @@ def test_a_backup_that_cannot_be_made_leaves_nothing(
 def test_full_disk_leaves_nothing(tmp_path: Path, embedded: Callable[[Path], dict[str, str]]) -> None:
     site = embedded(tmp_path / "state")
     limited = ["bash", "-c", 'ulimit -f "$0"; exec "$@"', "50", sys.executable, str(ROOT / "manage.py")]
-    answer = subprocess.run(
-        [*limited, "backup", "backup"],
-        cwd=tmp_path,
-        env={"PATH": PATH, **site},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    answer = completed([*limited, "backup", "backup"], cwd=tmp_path, env={"PATH": PATH, **site})
     assert answer.returncode == 1
     (line,) = answer.stderr.splitlines()
     assert line.startswith("CommandError: No backup was made. ")

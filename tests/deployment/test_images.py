@@ -24,7 +24,7 @@ from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.tasks import TASK, celery_app, clip_request
 from teacher.envs.recipe import EpisodeRecipe
 from tests.databases import database_of
-from tests.waiting import wait_until
+from tests.waiting import completed, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -132,13 +132,8 @@ def test_distributions_are_installed_at_the_versions_of_the_constraints(tmp_path
     (tmp_path / "docker/requirements-small.txt").write_text("sqlparse\n")
     subprocess.run([tmp_path / "docker/install-distributions", "small", tmp_path / "prefix"], check=True)
     listed = "import importlib.metadata as m; print([f'{d.name}=={d.version}' for d in m.distributions()])"
-    found = subprocess.run(
-        [tmp_path / "prefix/bin/python", "-c", listed],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,  # an editable install leaves its metadata in the root of the project
-    )
+    # An editable install leaves its metadata in the root of the project.
+    found = completed([tmp_path / "prefix/bin/python", "-c", listed], check=True, cwd=tmp_path)
     assert found.stdout.strip() == str(re.findall("^sqlparse==.*$", CONSTRAINTS, re.MULTILINE))
 
 

@@ -23,6 +23,7 @@ import requests
 
 from teacher.labeling.embedded_site import find_running_site
 from tests.conftest import MakeOnce
+from tests.waiting import completed
 
 pytestmark = pytest.mark.slow
 
@@ -115,15 +116,7 @@ class Installed:
         }
 
     def run(self, *command: str) -> str:
-        ran = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            executable=self.bin / command[0],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ran = completed(command, cwd=self.folder, env=self.environment, executable=self.bin / command[0])
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 

@@ -24,6 +24,7 @@ from human_feedback_site.celery import app
 from human_feedback_site.environment import read_redis_url
 from human_feedback_site.feedback.services.chores import CHORES
 from tests.site.conftest import Browser, Trainer
+from tests.waiting import completed
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -267,9 +268,7 @@ def test_broken_worker_says_why(tmp_path: Path, variables: dict[str, str], messa
         "TEACHER_STATE_DIR": str(tmp_path),
         **variables,
     }
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = completed(command, env=environment, cwd=tmp_path, timeout=120)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith(f"Can't start the site's maintenance tasks: {message}")
@@ -356,7 +355,5 @@ def test_the_web_process_loads_neither_celery_nor_redis(tmp_path: Path) -> None:
         "TEACHER_STATE_DIR": str(tmp_path),
         "REDIS_URL": "redis://127.0.0.1:1/0",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], env=environment, capture_output=True, text=True, check=False
-    )
+    done = completed([sys.executable, "-c", LOADED], env=environment)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

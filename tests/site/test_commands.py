@@ -5,7 +5,6 @@ import io
 import json
 import sqlite3
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr
@@ -34,6 +33,7 @@ from human_feedback_site.feedback.pages.views import account_key
 from human_feedback_site.feedback.services.accounts import token_of
 from tests.databases import Using, database_of
 from tests.site.conftest import Trainer, owner_of
+from tests.waiting import completed
 
 
 def output(command: str, *args: str, **options: object) -> str:
@@ -161,11 +161,10 @@ def test_a_changed_password_is_left_alone(db: None, state: Path) -> None:
 
 
 def test_a_setting_that_cannot_work_ends_a_command_with_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = completed(
         [sys.executable, str(Path(__file__).parents[2] / "manage.py"), "migrate"],
         env={"TEACHER_STATE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "MEDIA_KEEP_DAYS": "abc"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; ")
@@ -232,11 +231,11 @@ def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, using: 
 
 
 def test_manage_py_works_in_a_fresh_state_folder(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-W", "error", str(Path(__file__).parents[2] / "manage.py"), "setup_embedded"],
         env={"TEACHER_STATE_DIR": str(tmp_path / "new"), "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "new" / "token").exists()
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700

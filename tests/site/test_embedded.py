@@ -29,7 +29,7 @@ from human_feedback_site.private import read_secret_key
 from tests.servers import serving
 from tests.site.conftest import settings_of
 from tests.site.webhooks.conftest import Receiver
-from tests.waiting import wait_until
+from tests.waiting import completed, wait_until
 
 Start = Callable[..., dict[str, Any]]
 
@@ -339,12 +339,5 @@ def new_database(db: None, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def test_concurrent_setup_makes_one_admin(new_database: dict[str, str]) -> None:
     environment = new_database | {"DJANGO_SETTINGS_MODULE": "human_feedback_site.settings"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([sys.executable, "-c", PROGRAM], cwd=Path(__file__).parents[2], env=environment)
     assert done.returncode == 0, done.stderr

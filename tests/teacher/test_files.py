@@ -16,6 +16,7 @@ from teacher import files
 from teacher.errors import ConfigError
 from teacher.files import atomic_folder, atomic_write, locked_folder, remove_held
 from teacher.platforms import UNSUPPORTED, reserve
+from tests.waiting import completed
 
 
 def names_in(folder: Path) -> list[str]:
@@ -218,9 +219,7 @@ def test_lock_survives_others(folder_that_comes_and_goes: Path, monkeypatch: pyt
 def run(system: str, code: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process that takes itself to be on another operating system."""
     pretend = f"import shutil, sys; sys.platform = {system!r}; sys.modules['fcntl'] = None"
-    return subprocess.run(
-        [sys.executable, "-c", f"{pretend}\n{code}"], capture_output=True, text=True, check=False
-    )
+    return completed([sys.executable, "-c", f"{pretend}\n{code}"])
 
 
 def test_windows_is_refused_in_one_line() -> None:

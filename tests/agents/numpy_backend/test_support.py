@@ -1,6 +1,5 @@
 """The NumPy backend: when it is used and loaded, the memory it needs, and TRPO's surrogate beside torch's."""
 
-import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -19,6 +18,7 @@ from agents.pixels import ImageActorCritic
 from agents.policy import MLPActorCritic
 from agents.rollout import Batch
 from agents.trpo import TorchSurrogate
+from tests.waiting import completed
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,9 +39,7 @@ def test_modules_are_loaded_when_they_are_first_used() -> None:
     program = (
         "import sys, agents.ppo; print([m for m in sys.modules if m.startswith('agents.numpy_backend.')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = completed([sys.executable, "-c", program], check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 

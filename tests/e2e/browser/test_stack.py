@@ -30,6 +30,7 @@ from teacher.labeling.client import (
 )
 from teacher.storage import open_storage
 from tests.deployment.backed_up import files_below, manifest_of
+from tests.waiting import completed
 
 ROOT = Path(__file__).parents[3]
 LOOK_LONG_ENOUGH_MS = 450
@@ -271,13 +272,10 @@ def test_stack_is_restored(stack: Stack, experiment: tuple[Experiment, UUID], tm
     stack.close()  # unless it was killed above
 
     def command(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return completed(
             [sys.executable, "-m", "stack", *options],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-            check=False,
-            capture_output=True,
-            text=True,
         )
 
     try:

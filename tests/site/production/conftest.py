@@ -18,7 +18,7 @@ from django.core.management import call_command
 
 from human_feedback_site.feedback.services.accounts import create_token
 from tests.databases import Using
-from tests.waiting import wait_until
+from tests.waiting import completed, wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,11 +40,7 @@ class Production:
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run Python with ``words``, such as ``manage.py check``."""
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=ROOT, env=self.environment | environment,
-            capture_output=True, text=True, check=False, timeout=240,
-        )  # fmt: skip
+        return completed([sys.executable, *words], cwd=ROOT, env=self.environment | environment, timeout=240)
 
     def migrate(self) -> str:
         """Make the tables, and a researcher whose token is returned."""

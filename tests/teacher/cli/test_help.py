@@ -28,6 +28,7 @@ from teacher.loading import loading
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 from teacher.teach import COMMANDS, main, parse_arguments
 from tests.teacher.conftest import config_in, save_new
+from tests.waiting import completed
 
 
 def test_help_is_short_and_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,9 +218,7 @@ def test_foreign_agents_package_is_refused(name: str, module: str, tmp_path: Pat
     (distribution / "top_level.txt").write_text("agents\n")
     command = [sys.executable, "-m", module, "ls"]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    refused = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    refused = completed(command, cwd=tmp_path, env=environment)
     found = foreign.parent if name.endswith("__init__.py") else foreign
     assert refused.returncode == 2
     assert refused.stdout == ""

@@ -27,6 +27,7 @@ from teacher.settings.config import TeachConfig
 from teacher.teach import main, parse_arguments
 from teacher.training import loop
 from teacher.training.run import Run
+from tests.waiting import completed
 
 TEACH = [sys.executable, "-m", "teacher.teach"]
 
@@ -421,15 +422,7 @@ def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> 
     (tmp_path / "torch.py").write_text(loading)
     line = [sys.executable, "-m", "teacher", "-p", "rl", "-e", "Pendulum-v1", "-n", "x"]
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(
-        line,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = completed(line, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, timeout=60)
     assert (ended.returncode, ended.stdout) == (130, "")
     assert ended.stderr == "teach: interrupted before training started\n"
 

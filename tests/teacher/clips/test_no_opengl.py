@@ -12,6 +12,7 @@ from teacher.clips.trial import check_drawing
 from teacher.envs.gl import PACKAGES, install_command, select_gl
 from teacher.envs.tasks import describe_task
 from teacher.errors import RenderError
+from tests.waiting import completed
 
 ROOT = Path(__file__).parents[3]
 COMMAND = "apt-get update && apt-get install --yes libegl1 libgl1-mesa-dri libosmesa6"
@@ -30,14 +31,7 @@ except RenderError as error:
 def test_teach_without_opengl_is_refused(tmp_path: Path, no_opengl: dict[str, str]) -> None:
     command = [*(sys.executable, "-m", "teacher.teach", "-p", "human", "-e", "ShortHopper-v1", "-n", "a")]
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, "-L", "4", "-l", "8"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([*command, "-L", "4", "-l", "8"], cwd=tmp_path, env=environment)
     assert done.returncode == 1
     why, last = done.stderr.splitlines()
     assert why.startswith(

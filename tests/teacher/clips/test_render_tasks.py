@@ -24,6 +24,7 @@ from teacher.clips import tasks as render_tasks
 from teacher.clips.metrics import FAILURE_KINDS, Exporter, read_bind
 from teacher.clips.tasks import clip_request, render_clip
 from teacher.data.segments import Segment
+from tests.waiting import completed
 
 Request = dict[str, Any]
 
@@ -227,13 +228,10 @@ def test_a_worker_without_its_settings_does_not_start(tmp_path: Path) -> None:
 def start_in_vain(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     """Start a worker that can't start, and return what it said."""
     command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
-    done = subprocess.run(
+    done = completed(
         command,
         env={**os.environ, **GOOD, **settings, "PYTHONPATH": str(Path.cwd())},
         cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     assert done.returncode != 0

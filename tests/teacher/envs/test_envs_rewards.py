@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.families import FAMILIES
 from teacher.envs.make import make_env
+from tests.waiting import completed
 
 Array = NDArray[np.float64]
 STEPS = 150
@@ -225,12 +226,10 @@ print(os.environ["MUJOCO_GL"])
 
 
 def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return completed(
         [sys.executable, "-W", "always", "-c", program],
         cwd=folder,
         env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
         check=True,
         timeout=120,
     )
