@@ -328,6 +328,20 @@ def browser(invite: Invited) -> Browser:
 
 
 @pytest.fixture
+def lease(trainer: Trainer, browser: Browser) -> Any:
+    """The lease of the only pair."""
+    trainer.register()
+    [lease] = browser.lease()
+    return lease
+
+
+@pytest.fixture
+def label(browser: Browser, lease: Any) -> Any:
+    """The answer to the only pair."""
+    return browser.answer(lease)
+
+
+@pytest.fixture
 def expire() -> Expire:
     """Let leases expire, by the database's clock."""
 

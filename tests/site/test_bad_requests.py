@@ -260,9 +260,7 @@ def test_pointers_escape_the_characters_that_separate_them(trainer: Trainer) -> 
     assert error["pointer"] == "#/points/0/values/a~1b~0c"
 
 
-def test_undo_before_its_answer_is_refused_and_repeatable(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_undo_before_its_answer_is_refused_and_repeatable(browser: Browser, lease: Any) -> None:
     label = browser.label(lease)
     undo = {"uuid": str(uuid4())}
     path = f"/labels/{label['uuid']}/undo"
@@ -272,9 +270,9 @@ def test_undo_before_its_answer_is_refused_and_repeatable(trainer: Trainer, brow
     assert Comparison.objects.get().n_labels == 0
 
 
-def test_an_answer_sent_again_after_its_undo_stays_undone(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_an_answer_sent_again_after_its_undo_stays_undone(
+    trainer: Trainer, browser: Browser, lease: Any
+) -> None:
     label = browser.label(lease)
     browser.post("/labels", label)
     browser.undo(label)
@@ -316,9 +314,7 @@ def test_abandoned_lease_goes_to_the_next(trainer: Trainer, invite: Invited, set
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("said", ["1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z"])
-def test_a_browsers_clock_says_nothing(trainer: Trainer, browser: Browser, said: str) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_a_browsers_clock_says_nothing(browser: Browser, lease: Any, said: str) -> None:
     browser.answer(lease, created_at=said, expires_at=said, response_ms=2**31 - 1)
     label = Label.objects.get()
     assert abs(label.created_at - timezone.now()) < timedelta(minutes=5)

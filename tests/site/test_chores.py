@@ -35,17 +35,13 @@ def leases() -> list[str]:
 # Leases
 
 
-def test_an_answer_that_could_count_arrives_after_any_time(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_an_answer_that_could_count_arrives_after_any_time(browser: Browser, lease: Any) -> None:
     age(lease, by=10 * MONTH)
     assert chores.forget_leases() == "0 deleted"
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_surplus_after_weeks(trainer: Trainer, browser: Browser, invite: Invited) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_surplus_after_weeks(browser: Browser, lease: Any, invite: Invited) -> None:
     age(lease, by=timedelta(days=29))
     quick = invite("quick")
     quick.answer(quick.lease()[0])
@@ -196,9 +192,7 @@ def test_a_database_whose_clock_is_ahead_takes_every_sign_of_life(trainer: Train
     assert seen < timezone.now() + timedelta(minutes=1)
 
 
-def test_bots_are_no_trainers(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_bots_are_no_trainers(trainer: Trainer, lease: Any) -> None:
     silence(190)
     trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
     trainer.post(f"{trainer.path}/invites", {"labeler": "bot-1"})

@@ -178,9 +178,7 @@ def test_label_has_the_prompt_of_its_lease(trainer: Trainer, browser: Browser, r
     assert versions() == [1, 1, 2, 2]
 
 
-def test_returning_lease_has_new_prompt(trainer: Trainer, browser: Browser, reword: Any, expire: Any) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_returning_lease_has_new_prompt(browser: Browser, lease: Any, reword: Any, expire: Any) -> None:
     expire(lease)
     reword()
     assert browser.ask(1, held=[lease["uuid"]])["renewed"] == [lease["uuid"]]
@@ -201,9 +199,9 @@ def test_revised_answer_has_the_new_prompt(trainer: Trainer, browser: Browser, r
 
 
 @pytest.mark.both_databases
-def test_feed_has_the_newest_counted_prompt(trainer: Trainer, browser: Browser, reword: Any) -> None:
-    trainer.register()
-    label = browser.answer(browser.lease()[0])
+def test_feed_has_the_newest_counted_prompt(
+    trainer: Trainer, browser: Browser, label: Any, reword: Any
+) -> None:
     assert [item["prompt_version"] for item in trainer.decisions()["items"]] == [1]
     reword()
     browser.answer(browser.undo(label)["lease"])

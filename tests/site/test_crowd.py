@@ -91,9 +91,7 @@ def test_a_larger_overlap_opens_what_was_answered(trainer: Trainer, invite: Invi
     assert first["comparison"] in pairs(leases)
 
 
-def test_larger_overlap_skips_comparisons_without_clips(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_larger_overlap_skips_comparisons_without_clips(trainer: Trainer, label: Any) -> None:
     setting(media_deleted_at=Now())
     trainer.overlap(2)
     assert Comparison.objects.get().status == Comparison.Status.ANSWERED

@@ -187,9 +187,7 @@ def test_lost_labels_come_back(trainer: Trainer, browser: Browser, bring_back: B
 
 
 @pytest.mark.both_databases
-def test_undo_of_a_known_label(trainer: Trainer, browser: Browser, bring_back: BringBack) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_undo_of_a_known_label(trainer: Trainer, label: Any, bring_back: BringBack) -> None:
     exported = edited(export(), "labels", undo=uuid4(), undone_at="2026-01-01T00:00:00Z")
     assert bring_back(exported) == "0 comparisons; 0 labels; 1 undone."
     assert trainer.decisions()["items"][-1]["decision"] is None

@@ -80,9 +80,7 @@ def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invi
     assert other.send("POST", "/labels", body).status_code == 409
 
 
-def test_late_answer_takes_free_slot(trainer: Trainer, browser: Browser, expire: Expire) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_late_answer_takes_free_slot(browser: Browser, lease: Any, expire: Expire) -> None:
     expire(lease)
     assert browser.answer(lease)["status"] == "counted"
 
@@ -119,9 +117,7 @@ def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: E
 
 
 @pytest.mark.parametrize("state", ["paused", "finished"])
-def test_answers_are_taken_after_a_pause_or_the_end(trainer: Trainer, browser: Browser, state: str) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_answers_are_taken_after_a_pause_or_the_end(browser: Browser, lease: Any, state: str) -> None:
     Experiment.objects.update(state=state)
     assert browser.answer(lease)["status"] == "counted"
     assert browser.undo({"uuid": str(Label.objects.get().uuid)})["lease"] is None
@@ -169,9 +165,7 @@ def test_undone_lease_never_expires(trainer: Trainer, browser: Browser, expire: 
     assert lease["comparison"] == again["comparison"]
 
 
-def test_sending_an_undo_again_changes_nothing(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    label = browser.answer(browser.lease()[0])
+def test_sending_an_undo_again_changes_nothing(trainer: Trainer, browser: Browser, label: Any) -> None:
     path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
     first, again = (browser.send("POST", path, body) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200)
@@ -180,9 +174,7 @@ def test_sending_an_undo_again_changes_nothing(trainer: Trainer, browser: Browse
     assert trainer.decisions()["last_seq"] == 2
 
 
-def test_repeated_undo_does_not_return_an_answered_lease(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    label = browser.answer(browser.lease()[0])
+def test_repeated_undo_does_not_return_an_answered_lease(browser: Browser, label: Any) -> None:
     path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
     browser.answer(browser.post(path, body)["lease"])
     assert browser.post(path, body)["lease"] is None

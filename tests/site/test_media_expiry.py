@@ -326,9 +326,9 @@ def test_resumed_after_expiry(trainer: Trainer, browser: Browser, invite: Invite
     assert trainer.decisions()["open"] == 0
 
 
-def test_a_late_answer_is_kept_after_the_clips_are_gone(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_a_late_answer_is_kept_after_the_clips_are_gone(
+    trainer: Trainer, browser: Browser, lease: Any
+) -> None:
     finish(trainer)
     chores.expire_media()
     assert browser.answer(lease)["status"] == "surplus"

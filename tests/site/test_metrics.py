@@ -247,9 +247,7 @@ def test_experiments_do_not_mix(trainer: Trainer, browser: Browser, stranger: Tr
     assert ours.keys() == theirs.keys()
 
 
-def test_figures_name_experiments_and_nobody_else(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_figures_name_experiments_and_nobody_else(label: Any) -> None:
     text = scrape(f"Bearer {TOKEN}").content.decode()
     labels = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples]
     assert labels

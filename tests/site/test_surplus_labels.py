@@ -275,9 +275,9 @@ def test_one_label_from_two_browsers(trainer: Trainer, browser: Browser, expire:
     assert Comparison.objects.get().n_labels == 1
 
 
-def test_undo_of_a_void_answer_leaves_counts_unchanged(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_undo_of_a_void_answer_leaves_counts_unchanged(
+    trainer: Trainer, browser: Browser, lease: Any
+) -> None:
     label, void = browser.answer(lease), browser.answer(lease)
     undone = browser.undo(void)
     assert (undone["lease"], undone["answered"]) == (None, 1)
@@ -405,9 +405,7 @@ def test_void_answers_are_in_no_measure_of_a_labeler(trainer: Trainer, browser: 
     assert rate == pytest.approx(2 / monitoring.RATE_MINUTES)
 
 
-def test_void_answers_cannot_be_revised(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_void_answers_cannot_be_revised(trainer: Trainer, browser: Browser, lease: Any) -> None:
     label = browser.answer(lease)
     browser.answer(lease)
     you = Labeler.objects.get(name="you")
@@ -438,9 +436,9 @@ def test_void_labels_are_exported_as_such(trainer: Trainer, browser: Browser) ->
     assert [row["status"] for row in rows(export(), "labels")] == ["counted", "void"]
 
 
-def test_the_researchers_pages_say_what_does_not_count(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_the_researchers_pages_say_what_does_not_count(
+    trainer: Trainer, browser: Browser, lease: Any
+) -> None:
     browser.answer(lease)
     browser.answer(lease)
     browser.client.force_login(trainer.user)

@@ -331,9 +331,7 @@ def test_only_managers_see_comparisons(
     assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
 
 
-def test_names_are_escaped(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_names_are_escaped(label: Any, researcher_browser: Client) -> None:
     Labeler.objects.update(name="<script>alert(1)</script>")
     for path in (PATH, f"{PATH}/{Comparison.objects.get().uuid}"):
         assert "<script>alert" not in text(researcher_browser, path)

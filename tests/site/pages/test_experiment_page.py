@@ -160,10 +160,8 @@ def test_clips_are_named_with_the_sides_labelers_saw(
 
 
 def test_better_clip_is_marked(
-    trainer: Trainer, browser: Browser, side_of: SideOf, researcher_browser: Client
+    browser: Browser, lease: Any, side_of: SideOf, researcher_browser: Client
 ) -> None:
-    trainer.register()
-    [lease] = browser.lease()
     browser.answer(lease, side_of(lease, "second"))
     first, second = text(researcher_browser).split("<figure")[1:3]
     assert "preferred" not in first

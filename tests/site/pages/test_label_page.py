@@ -182,9 +182,7 @@ def test_invalid_changes_are_refused(trainer: Trainer, invite: Invited) -> None:
     assert one.client.post(path, {**good, "uuid": str(uuid4())}).status_code == 409
 
 
-def test_deleted_clips_are_marked(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_deleted_clips_are_marked(browser: Browser, label: Any) -> None:
     assert "<video" in read(browser)
     Experiment.objects.update(media_deleted_at="2999-01-01T00:00Z")
     assert "<video" not in read(browser)

@@ -187,9 +187,7 @@ def test_other_labelers_leases_cannot_be_renewed(trainer: Trainer, invite: Invit
     assert (before.expires_at, before.shown) == (after.expires_at, after.shown)
 
 
-def test_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    [lease] = browser.lease()
+def test_answered_lease_is_not_renewed(browser: Browser, lease: Any) -> None:
     browser.answer(lease)
     assert browser.ask(held=[lease["uuid"]])["lost"] == [lease["uuid"]]
 

@@ -148,9 +148,7 @@ def test_nul_is_removed() -> None:
     assert cells == [["a\N{REPLACEMENT CHARACTER}b"], ['🙂 "quoted",\nand more'], ["it's = fine"]]
 
 
-def test_labeler_names_are_no_formulas(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_labeler_names_are_no_formulas(trainer: Trainer, label: Any) -> None:
     Labeler.objects.update(name="@SUM(A1:A9)")
     assert exported_rows(trainer, "labels")[0]["labeler"] == "'@SUM(A1:A9)"
 

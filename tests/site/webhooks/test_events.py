@@ -125,9 +125,7 @@ def test_a_labeler_whom_checks_stop_is_an_event(trainer: Trainer, browser: Brows
     }
 
 
-def test_a_labeler_whom_somebody_blocks_is_an_event_once(trainer: Trainer, browser: Browser) -> None:
-    trainer.register()
-    browser.answer(browser.lease()[0])
+def test_a_labeler_whom_somebody_blocks_is_an_event_once(trainer: Trainer, label: Any) -> None:
     assert moderation.stop(participation()) == 1
     assert moderation.stop(participation()) == 0
     assert moderation.block(participation(), trainer.user) == 1
