@@ -69,6 +69,13 @@ def arrive(client: Client, invite: Invite, participant: str = PID) -> None:
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
+def come(invite: Invite) -> Api:
+    """Follow a link with a new browser."""
+    api = somebody()
+    arrive(api.client, invite)
+    return api
+
+
 def ask(api: Api, count: int = 1, **body: object) -> Any:
     return api.post("/experiments/hopper/leases", {"count": count, **body})
 
@@ -131,8 +138,7 @@ def named(trainer: Trainer) -> dict[str, Invite]:
 def test_each_link_has_its_own_count(trainer: Trainer, request: pytest.FixtureRequest, kind: str) -> None:
     first, second = request.getfixturevalue(kind).values()
     trainer.register(8)
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     seen = [ask(api)["leases"][0]["comparison"]]
     work(api, 2)
     assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
@@ -198,8 +204,7 @@ def test_removed_labeler_stays_out_by_any_link(trainer: Trainer, links: dict[str
 def test_late_answer_belongs_to_the_leases_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(4)
     first, second = links.values()
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     held = ask(api, 2)["leases"]
     Lease.objects.update(expires_at=Now())
     trainer.register(1, priority=9)
@@ -217,8 +222,7 @@ def test_late_answer_belongs_to_the_leases_link(trainer: Trainer, links: dict[st
 def test_a_pair_on_the_screen_goes_along_to_the_next_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(2)
     first, second = links.values()
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     [held] = ask(api)["leases"]
     arrive(api.client, second)
     [again] = ask(api)["leases"]
@@ -230,8 +234,7 @@ def test_a_pair_on_the_screen_goes_along_to_the_next_link(trainer: Trainer, link
 def test_an_answer_taken_back_is_taken_from_its_own_part(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     first, second = links.values()
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     old = work(api, 2)
     assert shown(api) == (2, "DONE123")
     arrive(api.client, second)
@@ -292,8 +295,7 @@ def test_lease_before_the_first_link_has_no_link(trainer: Trainer, named: dict[s
 
 def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
-    api = somebody()
-    arrive(api.client, links["first"])
+    api = come(links["first"])
     work(api, 2)
     assert shown(api) == (2, "DONE123")
     moderation.stop(Participation.objects.exclude(invite=None))
@@ -320,8 +322,7 @@ def test_each_link_waits_before_an_empty_queue_for_itself(trainer: Trainer, link
 def test_answers_before_parts_belong_to_their_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     first, second = links.values()
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     Participation.objects.update(elsewhere=None)  # as the version before left it
     labels = work(api, 2)
     Lease.objects.update(invite=None)  # as the version before gave them
@@ -359,8 +360,7 @@ def test_answers_during_a_link_change_count_once(trainer: Trainer, links: dict[s
     trainer.register(12)
     first, second = links.values()
     Invite.objects.update(answers_wanted=None)
-    api = somebody()
-    arrive(api.client, first)
+    api = come(first)
     held = ask(api, 5)["leases"]
     mia = Labeler.objects.get(arrivals__participant=PID)
 
@@ -386,8 +386,7 @@ def test_answers_during_a_link_change_count_once(trainer: Trainer, links: dict[s
 
 def test_undo_requires_earning_the_code_again(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(4)
-    api = somebody()
-    arrive(api.client, named["first"])
+    api = come(named["first"])
     *_, last = work(api, 2)
     assert shown(api) == (2, "DONE123")
     lease = undo(api, last)["lease"]
@@ -400,8 +399,7 @@ def test_undo_requires_earning_the_code_again(trainer: Trainer, named: dict[str,
 
 def test_an_answer_beyond_the_part_may_be_taken_back(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(4)
-    api = somebody()
-    arrive(api.client, named["second"])
+    api = come(named["second"])
     held = ask(api, 3)["leases"]
     Invite.objects.update(answers_wanted=2)
     labels = [answer(api, lease) for lease in held]
@@ -421,8 +419,7 @@ def find_nothing_for_long(api: Api) -> None:
 @pytest.mark.parametrize("end", ["waited", "finished"])
 def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite], end: str) -> None:
     trainer.register(2)
-    api = somebody()
-    arrive(api.client, named["second"])
+    api = come(named["second"])
     labels = work(api, 2)
     if end == "finished":
         trainer.put(state="finished")
@@ -438,8 +435,7 @@ def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite],
 
 def test_changed_answers_keep_the_count(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(2)
-    api = somebody()
-    arrive(api.client, named["second"])
+    api = come(named["second"])
     labels = work(api, 2)
     find_nothing_for_long(api)
     assert shown(api) == (2, "OTHER77")
@@ -457,8 +453,7 @@ def test_changed_answers_keep_the_count(trainer: Trainer, named: dict[str, Invit
     ],
 )
 def test_no_more_pairs_says_why(trainer: Trainer, named: dict[str, Invite], checks: str, said: str) -> None:
-    api = somebody()
-    arrive(api.client, named["first"])
+    api = come(named["first"])
     Participation.objects.update(gold_checks=checks)
     moderation.stop(Participation.objects.all())
     assert said in api.client.get("/experiments/hopper/done").content.decode()

@@ -171,6 +171,11 @@ class LabelingPage:
         self.watch()
         self.page.keyboard.press(key)
 
+    def answer(self, key: str, answered: int) -> None:
+        """Press a key, and wait until that many answers are saved."""
+        self.press(key)
+        self.expect_saved(answered)
+
     def come_back(self) -> None:
         """Do what a return to the tab does: look for news at once."""
         self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

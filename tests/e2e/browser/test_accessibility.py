@@ -211,8 +211,7 @@ def test_old_history_plays(
 ) -> None:
     labeling.begin(site, 4)
     for answered in range(1, 5):
-        labeling.press("ArrowLeft")
-        labeling.expect_saved(answered)
+        labeling.answer("ArrowLeft", answered)
     page.keyboard.press("h")
     cards = page.get_by_role("listitem")
     expect(cards).to_have_count(4)

@@ -27,8 +27,7 @@ def test_progress_bar_counts_own_answers(site: Site, labeling: LabelingPage) -> 
     labeling.wait_for("empty")
     labeling.page.keyboard.press("z")
     expect(text).to_have_text("2 of 3 answers before training starts")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(4)
+    labeling.answer("ArrowLeft", 4)
     site.add(1)
     cache.clear()  # in which the count is kept for some seconds
     labeling.page.reload()
@@ -220,8 +219,7 @@ def test_examples_and_practice_come_once_before_the_first_pair(
     expect(page.locator("#practice-at")).to_have_text("")
     assert site.labels() == []
     labeling.open(site.label_url)
-    labeling.press("ArrowUp")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowUp", 1)
     assert [label.choice for label in site.labels()] == ["equal"]
     page.evaluate("localStorage.clear()")
     labeling.open(site.label_url)
@@ -255,8 +253,7 @@ def test_the_latest_episode_is_watched_beside_the_pairs(
     expect(film).to_contain_text("40,960")
     film.get_by_role("button", name="Close").click()
     expect(film).to_be_hidden()
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
 
 
 OVERLAPS = """(selectors) => {
@@ -287,8 +284,7 @@ def begin(site: Site, labeling: LabelingPage, answers: int = 1) -> None:
     labeling.begin(site, answers + 3)
     labeling.page.wait_for_function(KNOWS_THE_FIRST)
     for answered in range(1, answers + 1):
-        labeling.press("ArrowLeft")
-        labeling.expect_saved(answered)
+        labeling.answer("ArrowLeft", answered)
     site.film(20_000)
     hear(labeling)
 
@@ -313,8 +309,7 @@ def test_a_new_video_is_shown_once_after_the_next_answer(
     page.reload()
     labeling.wait_for("judging")
     hear(labeling)
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(4)
+    labeling.answer("ArrowLeft", 4)
     expect(news).to_be_hidden()
 
 
@@ -378,6 +373,5 @@ def test_card_opens_the_panel_and_respects_reduced_motion(
     site.film(30_000)  # who is watching sees it in the panel
     hear(labeling)
     expect(page.locator("#episode-caption")).to_contain_text("Step 30,000")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(3)
+    labeling.answer("ArrowLeft", 3)
     expect(page.locator("#news")).to_be_hidden()

@@ -76,8 +76,7 @@ def test_each_way_to_answer_gives_one_label(site: Site, labeling: LabelingPage) 
 def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPage) -> None:
     labeling.begin(site, 2)
     other = type(labeling)(labeling.page.context.new_page()).open(site.label_url)
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     expect(other.answered).to_have_text("1")
     other.press("ArrowLeft")
     other.expect_saved(2)
@@ -133,8 +132,7 @@ def test_clips_come_straight_from_the_object_store(site: Site, labeling: Labelin
     with labeling.page.expect_request_finished(lambda request: request.url.startswith(site.media_url)):
         labeling.open(site.invite())
     assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
 
 
 AWAY = [{"status": 503, "body": "busy"}, {"status": 200, "body": "<h1>Welcome, room 12</h1>"}]
@@ -239,8 +237,7 @@ def test_an_answer_is_sent_after_signing_in_again(site: Site, labeling: Labeling
     type(labeling)(other).open(site.invite()).expect_saved(2)
     labeling.come_back()
     expect(dialog).to_be_hidden()
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(3)
+    labeling.answer("ArrowLeft", 3)
 
 
 def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: LabelingPage) -> None:
@@ -268,8 +265,7 @@ def test_the_page_follows_an_experiment(site: Site, labeling: LabelingPage) -> N
     labeling.page.keyboard.press("ArrowLeft")
     site.add(3)
     labeling.wait_for("judging")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     site.set(state="paused")
     labeling.come_back()
     labeling.wait_for("paused")
@@ -277,8 +273,7 @@ def test_the_page_follows_an_experiment(site: Site, labeling: LabelingPage) -> N
     expect(labeling.page.get_by_role("heading", name="Paused")).to_be_visible()
     site.set(state="running")
     labeling.wait_for("judging")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(2)
+    labeling.answer("ArrowLeft", 2)
     site.set(state="finished")
     labeling.come_back()
     labeling.wait_for("finished")
@@ -299,8 +294,7 @@ def test_a_pair_that_was_cancelled_makes_way(site: Site, labeling: LabelingPage)
     Comparison.objects.filter(pk=shown.pk).update(status=Comparison.Status.CANCELLED)
     labeling.come_back()
     expect(labeling.toast).to_contain_text("Here is another")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     assert Label.objects.get().comparison != shown
 
 
@@ -311,8 +305,7 @@ def test_a_clip_that_cannot_be_played_is_said_and_not_judged(site: Site, labelin
     expect(labeling.page.locator(".frame.unplayable")).to_have_count(1)
     labeling.press("ArrowLeft")
     expect(labeling.toast).to_contain_text("can’t be played")
-    labeling.press("ArrowDown")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowDown", 1)
     assert Label.objects.get().choice == "cant_tell"
 
 
@@ -355,8 +348,7 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(
     expect(undo).to_have_attribute("aria-keyshortcuts", "Z")
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
-    labeling.press("ArrowUp")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowUp", 1)
 
 
 def test_keys_while_help_is_open_and_just_closed(site: Site, labeling: LabelingPage, page: Page) -> None:

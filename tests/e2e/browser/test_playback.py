@@ -52,8 +52,7 @@ def test_both_clips_start_and_start_again_in_the_same_frame(
     page.keyboard.press(" ")
     again = starts(page)
     looped = starts(page)  # the clip is a second long
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     following = starts(page)
     for both in (shown[:2], again[:2], looped[:2], following[-2:]):
         assert len(both) == 2
@@ -95,8 +94,7 @@ def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage, page: 
         act("pause")
         act("replay")
         expect(pause).to_have_accessible_name("Pause")
-        labeling.press("ArrowLeft")
-        labeling.expect_saved(answered)
+        labeling.answer("ArrowLeft", answered)
         assert rates() == [0.25, 0.25]
         act("slow")
         assert rates() == [1, 1]
@@ -191,8 +189,7 @@ def test_a_download_that_broke_off_goes_on(heavy: Site, labeling: LabelingPage) 
     labeling.open(heavy.invite())
     parts = {request.url: request.headers["range"] for request in asked if "range" in request.headers}
     assert parts == {request.url: f"bytes={CUT}-" for request in asked[:2]}
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
 
 
 def test_the_page_says_how_long_the_next_pair_takes(heavy: Site, labeling: LabelingPage) -> None:
@@ -227,8 +224,7 @@ def at_it(site: Site, labeling: LabelingPage) -> LabelingPage:
     labeling.open(site.invite())
     labeling.page.evaluate(HIDDEN)
     with labeling.page.expect_response(lambda reply: reply.url.endswith("/leases")):
-        labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+        labeling.answer("ArrowLeft", 1)
     labeling.wait_for("judging")
     return labeling
 

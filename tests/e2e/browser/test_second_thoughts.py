@@ -16,8 +16,7 @@ def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPa
     expect(labeling.toast).to_have_text("There is no answer to undo.")
     assert not Undo.objects.exists()
     for answered in range(1, 4):
-        labeling.press("ArrowLeft")
-        labeling.expect_saved(answered)
+        labeling.answer("ArrowLeft", answered)
     labeling.open(site.label_url)  # it is known after a reload, too
     for left in (2, 1, 0):
         labeling.page.keyboard.press("z")
@@ -29,8 +28,7 @@ def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPa
     labeling.page.keyboard.press("z")
     expect(labeling.toast).to_have_text("There is no answer to undo.")
     for answered in range(1, 4):  # the same pairs come back, the last undone first
-        labeling.press(f"Arrow{labeling.side_of('blue').capitalize()}")
-        labeling.expect_saved(answered)
+        labeling.answer(f"Arrow{labeling.side_of('blue').capitalize()}", answered)
     again = site.labels()[3:]
     assert [label.comparison for label in again] == [label.comparison for label in labels]
     assert {site.decision(label.comparison) for label in labels} == {"second"}
@@ -39,8 +37,7 @@ def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPa
 def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPage, page: Page) -> None:
     labeling.begin(site, 2)
     for answered, key in enumerate(("ArrowLeft", "ArrowUp"), 1):
-        labeling.press(key)
-        labeling.expect_saved(answered)
+        labeling.answer(key, answered)
     page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kathmandu"})
     page.keyboard.press("h")
     items = page.get_by_role("listitem")
@@ -171,8 +168,7 @@ def test_careless_labelers_are_warned_and_stopped(site: Site, labeling: Labeling
     expect(warning).to_contain_text("Please watch both clips to the end")
     warning.get_by_role("button", name="OK").click()
     expect(warning).to_be_hidden()
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     Participation.objects.update(stopped_at=Now())
     labeling.come_back()
     labeling.wait_for("stopped")
@@ -217,8 +213,7 @@ def test_a_key_is_changed_for_good_and_shown_everywhere(
     expect(page.locator("#key-note")).to_have_text("All keys have been reset.")
     page.keyboard.press("Escape")
     expect(left).to_have_attribute("aria-keyshortcuts", "ArrowLeft")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
 
 
 def test_help_fits_a_laptop_and_its_note_stays_visible(
@@ -268,10 +263,8 @@ def test_keys_are_swapped_refused_and_switched_off(site: Site, labeling: Labelin
     change(page, "equal", "Space")
     expect(note).to_have_text("The keys Space and ↑ have been swapped.")
     page.keyboard.press("Escape")
-    labeling.press("ArrowRight")
-    labeling.expect_saved(1)
-    labeling.press("Space")
-    labeling.expect_saved(2)
+    labeling.answer("ArrowRight", 1)
+    labeling.answer("Space", 2)
 
     page.keyboard.press("?")
     change(page, "left", "a")
@@ -282,8 +275,7 @@ def test_keys_are_swapped_refused_and_switched_off(site: Site, labeling: Labelin
     expect(left.locator("kbd")).to_be_hidden()
     assert left.get_attribute("aria-keyshortcuts") is None
     labeling.press("a")
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(3)
+    labeling.answer("ArrowLeft", 3)
     assert [label.choice for label in site.labels()] == ["left", "equal", "right"]
     page.keyboard.press("Delete")
     labeling.expect_saved(2)
@@ -322,8 +314,7 @@ def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: Labeli
                 [script.replace("label.js", "keys.js"), {"key": key, "code": code}],
             )
             assert found == keys, layout
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.answer("ArrowLeft", 1)
     press(page, "я", "KeyZ")
     labeling.expect_saved(0)
     page.keyboard.press("?")
@@ -335,8 +326,7 @@ def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: Labeli
     labeling.watch()
     press(page, "ф", "KeyA")
     labeling.expect_saved(1)
-    labeling.press("a")
-    labeling.expect_saved(2)
+    labeling.answer("a", 2)
 
 
 def test_history_key_and_escape_close_the_history(site: Site, labeling: LabelingPage, page: Page) -> None:
