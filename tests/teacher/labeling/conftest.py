@@ -36,6 +36,7 @@ from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
+from tests.waiting import wait_until
 
 
 def announced(state_dir: Path) -> Any:
@@ -181,6 +182,17 @@ class Asking:
     collector: HumanCollector
     client: FeedbackClient
     _at_work: list[Bot] = field(default_factory=list)
+
+    def publish(self, pairs: list[Pair]) -> None:
+        """Submit pairs, and wait until labelers may see them."""
+        self.collector.submit(pairs, "training", 100)
+        wait_until(lambda: self.ledger.unfinished() == [])
+
+    def have_answered(self, pairs: list[Pair]) -> None:
+        """Submit pairs, and wait until a scripted labeler has answered them."""
+        self.collector.submit(pairs, "training", 100)
+        self.bots(1)
+        self.receive(len(pairs))
 
     def receive(self, count: int) -> list[Preference]:
         """The next ``count`` preferences, waiting for them."""

@@ -90,8 +90,7 @@ def test_a_comparison_is_shown_only_with_both_clips_and_none_is_left_behind(
 ) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
-        asking.collector.submit(pairs[:2], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:2])
         leases = labeler.leases(count=5)["leases"]
         assert len(leases) == 2
         for lease in leases:
@@ -105,8 +104,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
     start_asking: Any, pairs: Pairs, tmp_path: Path, site: SiteHandle
 ) -> None:
     with start_asking() as asking:
-        asking.collector.submit(pairs[:1], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:1])
         (folder,) = (Path(site.storage) / asking.settings.name).iterdir()
         clips = {side: (folder / f"{side}.mp4").read_bytes() for side in ("first", "second")}
     for side, segment in zip(("first", "second"), pairs[0], strict=True):
@@ -134,8 +132,7 @@ def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, site: SiteHandle
         assert (asking.ledger.open(), asking.ledger.gold()) == (1, 2)
         asking.bots(1)
         asking.receive(1)
-    database = Path(site.storage).parent / "site.sqlite3"
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+    with site_database(site) as connection:
         known = connection.execute(
             "SELECT gold, first_return, second_return FROM feedback_comparison c "
             "JOIN feedback_experiment e ON e.id = c.experiment_id WHERE e.name = ? AND c.status = 'gold'",
@@ -148,8 +145,7 @@ def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, site: SiteHandle
 def test_undo_removes_preference(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
-        asking.collector.submit(pairs[:1], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:1])
         label = labeler.answer(labeler.leases()["leases"][0], "equal")
         assert [preference.value for preference in asking.receive(1)] == [0.5]
         labeler.undo(label)
@@ -160,8 +156,7 @@ def test_undo_removes_preference(start_asking: Any, pairs: Pairs, open_labeler: 
 def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
-        asking.collector.submit(pairs[:1], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:1])
         labeler.answer(labeler.leases()["leases"][0], "cant_tell")
         assert [preference.value for preference in asking.receive(1)] == [None]
         assert asking.ledger.asked() == 0
@@ -169,8 +164,7 @@ def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, open_labeler: A
 
 def test_cancels_free_the_budget(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
     with start_asking() as asking:
-        asking.collector.submit(pairs[:3], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:3])
         client = FeedbackClient(site.url, site.token)
         url = f"{site.url}/api/v1/experiments/{asking.settings.name}/comparisons"
         listed = client._session.get(url, timeout=60).json()["items"]
@@ -184,8 +178,7 @@ def test_a_comparison_that_cannot_be_rendered_is_given_up_and_the_others_go_on(
 ) -> None:
     (first, second), *others = pairs[:3]
     with start_asking() as asking:
-        asking.collector.submit([(first, unplayable(second)), *others], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish([(first, unplayable(second)), *others])
         assert asking.collector.status.failed == 1
         assert asking.ledger.asked() == 2
         assert asking.collector.receive() == []
@@ -262,8 +255,7 @@ def test_curves_and_what_training_waits_for_reach_the_site(
         asking.collector.finish()
         assert labeler.leases()["waiting_for"] is None
         assert labeler.leases()["state"] == "finished"
-    database = Path(site.storage).parent / "site.sqlite3"
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+    with site_database(site) as connection:
         points = connection.execute(
             "SELECT step, tag, value FROM feedback_trainingpoint JOIN feedback_experiment "
             "ON feedback_experiment.id = experiment_id WHERE name = ? ORDER BY step",
@@ -274,8 +266,7 @@ def test_curves_and_what_training_waits_for_reach_the_site(
 
 def test_final_points_are_sent(start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch) -> None:
     def left_at() -> Any:
-        database = Path(site.storage).parent / "site.sqlite3"
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        with site_database(site) as connection:
             return connection.execute(
                 "SELECT trainer_left_at, count(step) FROM feedback_experiment "
                 "LEFT JOIN feedback_trainingpoint ON feedback_experiment.id = experiment_id WHERE name = ?",
@@ -350,9 +341,7 @@ OTHER = "UPDATE feedback_decision SET decision = 'equal', probability = 0.5 WHER
 def answered(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
     """A run that has read two decisions of its experiment, and was stopped."""
     with start_asking() as asking:
-        asking.collector.submit(pairs[:2], "training", 100)
-        asking.bots(1)
-        asking.receive(2)
+        asking.have_answered(pairs[:2])
 
 
 @pytest.mark.usefixtures("answered")
@@ -423,9 +412,7 @@ def test_comparisons_lost_by_the_site_are_noticed(
     start_asking: Any, pairs: Pairs, site: SiteHandle, experiment: ExperimentSettings, statement: str
 ) -> None:
     with start_asking() as asking:
-        asking.collector.submit(pairs[:2], "training", 100)
-        asking.bots(1)
-        asking.receive(2)
+        asking.have_answered(pairs[:2])
         asking.dismiss()
         with site_database(site) as database:
             query = "SELECT id FROM feedback_experiment WHERE name = ?"
@@ -463,8 +450,7 @@ def test_a_new_site_is_not_started_where_the_one_that_the_run_has_read_from_is_g
 @pytest.mark.usefixtures("s3_variables")
 def test_new_site_registration(start_asking: Any, pairs: Pairs, s3_site: SiteHandle) -> None:
     with start_asking() as asking:
-        asking.collector.submit(pairs[:2], "training", 100)
-        wait_until(lambda: asking.ledger.unfinished() == [])
+        asking.publish(pairs[:2])
     with contextlib.closing(FeedbackClient(s3_site.url, s3_site.token)) as client:
         reopen(s3_site, asking.settings, asking.ledger.path.parent)
         with pytest.raises(
