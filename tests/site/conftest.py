@@ -1,11 +1,14 @@
 """A site with a researcher, an experiment and labelers, driven through HTTP as trainers and browsers do."""
 
+import functools
 import json
 import os
 import runpy
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
@@ -13,6 +16,7 @@ import boto3
 import pytest
 from django.conf import settings as site
 from django.contrib.auth.models import User
+from django.db import connections
 from django.db.models.functions import Now
 from django.http import FileResponse, HttpResponse
 from django.test import Client
@@ -27,6 +31,8 @@ from tests.conftest import S3Server
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Api:
@@ -161,6 +167,32 @@ class Browser(Api):
 
     def undo(self, label: Any) -> Any:
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+def own_connection(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function close the database connection of the thread in which it is called."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        finally:
+            connections.close_all()
+
+    return run
+
+
+def race(*functions: Callable[[], Any]) -> list[Any]:
+    """Call functions at the same moment, each with a database connection of its own; return their results."""
+    barrier = threading.Barrier(len(functions))
+
+    @own_connection
+    def go(function: Callable[[], Any]) -> Any:
+        barrier.wait()
+        return function()
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(go, functions))
 
 
 Put = Callable[[str], None]

@@ -1,6 +1,5 @@
 """Many at once: no pair is given twice, no answer is lost, the feed has no gap, and chores are done once."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -33,7 +32,7 @@ from human_feedback_site.feedback.services.answers import Answer, Revision, reco
 from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
-from tests.site.conftest import Browser, Expire, Invited, Trainer
+from tests.site.conftest import Browser, Expire, Invited, Trainer, own_connection, race
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
@@ -46,29 +45,8 @@ Start = Callable[..., "Future[Any]"]
 def start() -> Iterator[Start]:
     """Run functions in threads, each with a database connection of its own."""
 
-    def run(function: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return function(*args)
-        finally:
-            connections.close_all()
-
     with ThreadPoolExecutor(LABELERS + 1) as pool:
-        yield lambda function, *args: pool.submit(run, function, *args)
-
-
-def race(*functions: Callable[[], Any]) -> list[Any]:
-    """Call functions at the same moment, each with a database connection of its own; return their results."""
-    barrier = threading.Barrier(len(functions))
-
-    def go(function: Callable[[], Any]) -> Any:
-        try:
-            barrier.wait()
-            return function()
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(len(functions)) as pool:
-        return list(pool.map(go, functions))
+        yield lambda function, *args: pool.submit(own_connection(function), *args)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from django.db.models import Count
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
@@ -33,7 +33,7 @@ from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, fa
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services import accounts, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Invited, SideOf, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, Trainer, own_connection
 
 pytestmark = pytest.mark.both_databases
 
@@ -533,22 +533,20 @@ def test_gold_at_once(trainer: Trainer, invite: Invited, django_db_blocker: Djan
     done = threading.Event()
     exceeded: list[tuple[int, int]] = []
 
+    @own_connection
     def watch() -> None:
         while not done.is_set():
             exceeded.extend(too_many())
-        connections.close_all()
 
+    @own_connection
     def label(browser: Browser) -> None:
-        try:
-            held: list[Any] = []
-            for _ in range(200):
-                reply = browser.ask(3, held=[lease["uuid"] for lease in held])
-                held = [lease for lease in held if lease["uuid"] in reply["renewed"]] + reply["leases"]
-                if not held:
-                    return
-                browser.answer(held.pop(0))
-        finally:
-            connections.close_all()
+        held: list[Any] = []
+        for _ in range(200):
+            reply = browser.ask(3, held=[lease["uuid"] for lease in held])
+            held = [lease for lease in held if lease["uuid"] in reply["renewed"]] + reply["leases"]
+            if not held:
+                return
+            browser.answer(held.pop(0))
 
     with ThreadPoolExecutor(len(browsers) + 1) as pool:
         watching = pool.submit(watch)

@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -25,7 +24,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, invites, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Api, Trainer
+from tests.site.conftest import Api, Trainer, own_connection, race
 
 PID, OTHER, STUDY, STUDY_2, SESSION = (
     "5a9d64f5f6dfdd0001eaa7" + end for end in ("01", "02", "03", "04", "05")
@@ -341,13 +340,11 @@ def test_answers_before_parts_belong_to_their_link(trainer: Trainer, links: dict
 
 @pytest.mark.django_db(transaction=True)
 def test_one_participant_by_two_links_at_once_is_one_labeler(links: dict[str, Invite]) -> None:
+    @own_connection
     def come(number: int) -> int:
-        try:
-            link = list(links.values())[number % 2]
-            invite = Invite.objects.select_related("experiment").get(pk=link.pk)
-            return invites.admit(invite, invites.PlatformParticipant(PID, invite.study, SESSION)).pk
-        finally:
-            connections.close_all()
+        link = list(links.values())[number % 2]
+        invite = Invite.objects.select_related("experiment").get(pk=link.pk)
+        return invites.admit(invite, invites.PlatformParticipant(PID, invite.study, SESSION)).pk
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(come, range(12)))) == 1
@@ -364,23 +361,11 @@ def test_answers_during_a_link_change_count_once(trainer: Trainer, links: dict[s
     held = ask(api, 5)["leases"]
     mia = Labeler.objects.get(arrivals__participant=PID)
 
-    def answer_all() -> None:
-        try:
-            for lease in held:
-                answer(api, lease)
-        finally:
-            connections.close_all()
-
     def switch() -> None:
-        try:
-            for link in [second, first] * 5:
-                parts.come_by(mia, trainer.experiment, link)
-        finally:
-            connections.close_all()
+        for link in [second, first] * 5:
+            parts.come_by(mia, trainer.experiment, link)
 
-    with ThreadPoolExecutor(2) as pool:
-        for future in [pool.submit(answer_all), pool.submit(switch)]:
-            future.result()
+    race(lambda: [answer(api, lease) for lease in held], switch)
     assert part_counts() == {first.pk: len(held), second.pk: 0}
 
 

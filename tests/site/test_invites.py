@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -17,7 +16,7 @@ from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Arrival, Invite, Label, Labeler, Lease, Participation
 from human_feedback_site.feedback.services import accounts, invites, parts
 from human_feedback_site.feedback.services.invites import pseudonym
-from tests.site.conftest import Api, Trainer
+from tests.site.conftest import Api, Trainer, own_connection
 
 LABEL = "/experiments/hopper/label"
 DONE = "/experiments/hopper/done"
@@ -188,13 +187,12 @@ def test_the_command_and_the_api_make_links_that_are_listed(trainer: Trainer) ->
 def test_uses_never_exceed_the_limit_however_many_come_at_once(make: Make) -> None:
     invite = make(limit=4)
 
+    @own_connection
     def come(_: int) -> bool:
         try:
             invites.admit(Invite.objects.select_related("experiment").get(pk=invite.pk))
         except UsedUpError:
             return False
-        finally:
-            connections.close_all()
         return True
 
     with ThreadPoolExecutor(8) as pool:
@@ -429,12 +427,10 @@ def test_a_participant_who_was_shut_out_stays_out(study: Invite) -> None:
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_one_participant_in_many_browsers_at_once_is_one_labeler(study: Invite) -> None:
+    @own_connection
     def come(_: int) -> int:
-        try:
-            found = Invite.objects.select_related("experiment").get(pk=study.pk)
-            return invites.admit(found, invites.PlatformParticipant(PID, STUDY, SESSION)).pk
-        finally:
-            connections.close_all()
+        found = Invite.objects.select_related("experiment").get(pk=study.pk)
+        return invites.admit(found, invites.PlatformParticipant(PID, STUDY, SESSION)).pk
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(come, range(12)))) == 1

@@ -14,7 +14,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client, RequestFactory
 from pytest_django import Settings
@@ -24,7 +23,7 @@ from human_feedback_site.feedback.addresses import client_address
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts, Labeler, validate_labeler_name
 from human_feedback_site.feedback.services import accounts, chores, identities, limits
-from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer, own_connection
 
 PASSWORD = "correct horse battery staple"
 PAGES = pytest.mark.parametrize("page", ["/accounts/login/", "/admin/login/"])
@@ -116,13 +115,12 @@ def test_typed_names_are_not_kept_and_rows_expire(ada: User) -> None:
 def test_concurrent_attempts_count(count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", limits.MOST_OF_NAME)
 
+    @own_connection
     def attempt(_: int) -> bool:
         try:
             count(HERE)
         except TooManyAttemptsError:
             return False
-        finally:
-            connections.close_all()
         return True
 
     with ThreadPoolExecutor(8) as pool:
@@ -143,20 +141,8 @@ def test_concurrent_guesses_get_one_answer(ada: User, monkeypatch: pytest.Monkey
 
     for guess, looked_at, most in ((password, 200, limits.MOST_OF_NAME), (token, 401, 7)):
         with ThreadPoolExecutor(8) as pool:
-            statuses = list(pool.map(with_a_connection(guess), range(24)))
+            statuses = list(pool.map(own_connection(guess), range(24)))
         assert Counter(statuses) == {looked_at: most, 429: 24 - most}
-
-
-def with_a_connection(guess: Callable[[int], int]) -> Callable[[int], int]:
-    """Close the connection of the thread that guesses."""
-
-    def run(number: int) -> int:
-        try:
-            return guess(number)
-        finally:
-            connections.close_all()
-
-    return run
 
 
 def test_only_wrong_tokens_are_limited(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,13 @@
 
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -28,7 +27,7 @@ from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.decisions import complete_labels
-from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer
+from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer, race
 
 pytestmark = pytest.mark.both_databases
 
@@ -230,16 +229,7 @@ def test_late_answers_at_once_fill_each_place_once(trainer: Trainer, invite: Inv
         expire(*held[-1])
     assert {len(leases) for leases in held} == {5}
 
-    def answer(browser: Browser, leases: list[Any]) -> None:
-        try:
-            for lease in leases:
-                browser.answer(lease)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(3) as pool:
-        for future in [pool.submit(answer, *each) for each in zip(late, held, strict=True)]:
-            future.result()
+    race(*(partial(list, map(browser.answer, leases)) for browser, leases in zip(late, held, strict=True)))
     found = Comparison.objects.filter(labels__isnull=False).distinct()
     assert set(found.values_list("status", "n_labels")) == {("answered", 1)}
     for comparison in found:

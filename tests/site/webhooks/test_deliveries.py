@@ -4,14 +4,11 @@ import io
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
 from django.utils import timezone
 from standardwebhooks import Webhook
 
@@ -20,7 +17,7 @@ from human_feedback_site.feedback.services import webhooks
 from human_feedback_site.feedback.services.chores import send_webhooks
 from tests.documents import blocks_of, page_of
 from tests.servers import serving
-from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer, own_connection, race
 from tests.site.webhooks.conftest import Clock, Receiver
 
 NEVER = float("inf")
@@ -215,30 +212,12 @@ def test_lost_claim_changes_nothing(endpoint: WebhookEndpoint, receiver: Receive
     assert WebhookDelivery.objects.get().last_error == ""
 
 
-@pytest.fixture
-def at_once() -> Iterator[ThreadPoolExecutor]:
-    """Threads that start together, each with a connection of its own."""
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.both_databases
-def test_processes_share_the_events_and_send_each_once(
-    endpoint: WebhookEndpoint, receiver: Receiver, at_once: ThreadPoolExecutor
-) -> None:
+def test_processes_share_the_events_and_send_each_once(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     for _ in range(12):
         queue()
-    barrier = threading.Barrier(4)
-
-    def work(_: int) -> tuple[int, int]:
-        try:
-            barrier.wait()
-            return webhooks.deliver(NEVER)
-        finally:
-            connections.close_all()
-
-    results = list(at_once.map(work, range(4)))
+    results = race(*[lambda: webhooks.deliver(NEVER)] * 4)
     assert sum(sent for sent, _ in results) == 12
     sent = [request.headers["webhook-id"] for request in receiver.received]
     assert len(sent) == len(set(sent)) == 12
@@ -247,18 +226,16 @@ def test_processes_share_the_events_and_send_each_once(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.both_databases
 def test_the_database_is_free_while_a_server_takes_its_time(
-    endpoint: WebhookEndpoint, receiver: Receiver, at_once: ThreadPoolExecutor
+    endpoint: WebhookEndpoint, receiver: Receiver
 ) -> None:
     """Another process claims nothing, and writes meanwhile."""
     queue()
     seen: list[object] = []
 
+    @own_connection
     def meanwhile() -> None:
-        try:
-            seen.append(webhooks.deliver(NEVER))
-            WebhookEndpoint.objects.update(name="written")
-        finally:
-            connections.close_all()
+        seen.append(webhooks.deliver(NEVER))
+        WebhookEndpoint.objects.update(name="written")
 
     receiver.meanwhile = meanwhile
     assert webhooks.deliver(NEVER) == (1, 0)
