@@ -215,6 +215,18 @@ def damaged() -> Callable[[bytes], Iterator[bytes]]:
     return _damaged
 
 
+def refusals(path: Path, read: Callable[[], object], error: type[BaseException]) -> list[str]:
+    """Damage a file in many ways, and return what is said where it is refused; elsewhere it is read."""
+    said = []
+    for content in _damaged(path.read_bytes()):
+        path.write_bytes(content)
+        try:
+            read()
+        except error as refusal:
+            said.append(str(refusal))
+    return said
+
+
 def _damaged(intact: bytes) -> Iterator[bytes]:
     size = len(intact)
     yield from (intact[: size * share // 8] for share in range(8))

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from benchmarks.soak import main, sizes_of, slow_statements
 from benchmarks.soak_report import BLOCKS, MOST_MB, programs_of, report, slope
 from benchmarks.teaching_report import Row, as_markdown
 from docs.result_pages import teaching_page
+from tests.conftest import refusals
 
 
 def test_a_curve_averages_the_episodes_of_each_twentieth() -> None:
@@ -40,17 +40,11 @@ def test_a_curve_averages_the_episodes_of_each_twentieth() -> None:
     assert curve_steps(200)[[0, 1, -1]].tolist() == [5, 15, 195]
 
 
-def test_a_damaged_line_is_named(tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     append(path, {"seed": 1, "labels": 300})
     append(path, {"seed": 2, "labels": 300})
-    refused = set()
-    for content in damaged(path.read_bytes()):
-        path.write_bytes(content)
-        try:
-            load(path)
-        except SystemExit as end:
-            refused.add(str(end.code))
+    refused = set(refusals(path, lambda: load(path), SystemExit))
     lines = (1, 2, 3)
     assert refused == {f"{path} line {line}: not a JSON object; remove the line" for line in lines}
 

@@ -29,6 +29,7 @@ from stack.process import Process, Service, StackError, State
 from stack.servers import Redis, program
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
+from tests.conftest import refusals
 from tests.servers import Handler, serving
 from tests.waiting import WEEK, SimulatedTime, wait_until
 
@@ -407,18 +408,11 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secrets.json", "ports.json"])
-def test_damaged_file_refused(tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]], name: str) -> None:
+def test_damaged_file_refused(tmp_path: Path, name: str) -> None:
     folder = Folder(tmp_path)
     with folder.held():
         folder.secrets()
         folder.ports()
-        refused, intact = list[str](), (tmp_path / name).read_bytes()
-        for content in damaged(intact):
-            (tmp_path / name).write_bytes(content)
-            try:
-                folder.secrets()
-                folder.ports()
-            except StackError as error:
-                refused.append(str(error))
+        refused = refusals(tmp_path / name, lambda: (folder.secrets(), folder.ports()), StackError)
     assert len(refused) > 50
     assert all(re.fullmatch(r".* is damaged: .*; restore the file from a backup", words) for words in refused)

@@ -26,6 +26,7 @@ from standardwebhooks import Webhook
 
 from human_feedback_site.embedded import EmbeddedSite, _last_port
 from human_feedback_site.private import read_secret_key
+from tests.conftest import refusals
 from tests.servers import serving
 from tests.site.conftest import settings_of
 from tests.site.webhooks.conftest import Receiver
@@ -237,15 +238,14 @@ def put_experiment(site: dict[str, Any], state_dir: Path, **changes: str) -> req
 Damaged = Callable[[bytes], Iterator[bytes]]
 
 
-def test_damaged_secret(tmp_path: Path, damaged: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
-    refused, intact = list[str](), read_secret_key(tmp_path, embedded=True)
-    for content in damaged(intact.encode()):
-        (tmp_path / "secret_key").write_bytes(content)
-        try:
-            assert read_secret_key(tmp_path, embedded=True).isprintable()
-        except ImproperlyConfigured as error:
-            refused.append(str(error))
+    read_secret_key(tmp_path, embedded=True)
+
+    def read() -> None:
+        assert read_secret_key(tmp_path, embedded=True).isprintable()
+
+    refused = refusals(tmp_path / "secret_key", read, ImproperlyConfigured)
     assert len(refused) > 20
     advice = "delete the file, and the site will create a new one"
     assert set(refused) == {f"{tmp_path}/secret_key contains no valid secret key; {advice}."}

@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from teacher.training.asking import pretrain
 from teacher.training.loop import Round
 from teacher.training.run import REPLAY_NAME, Run
 from teacher.training.sb3 import read_sb3, require_same_network, require_supported, save_sb3
+from tests.conftest import refusals
 from tests.models import AGENTS, ARM, OTHER_AGENTS, VECTOR, AgentCase, Spaces
 
 QUIET = Console(quiet=True)
@@ -329,15 +329,9 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_damage_is_one_line(tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]) -> None:
+def test_damage_is_one_line(tmp_path: Path) -> None:
     case, path = AGENTS["trpo-raw"], tmp_path / "a.zip"
     save_sb3(case.agent(), case.observation_space, path)
-    refusals = []
-    for content in damaged(path.read_bytes()):
-        path.write_bytes(content)
-        try:
-            read_sb3(path)  # changes in pickles go unnoticed, as these are not read
-        except DataError as error:
-            refusals.append(str(error))
-    assert len(refusals) > 20
-    assert all(str(path) in refusal and "\n" not in refusal for refusal in refusals)
+    refused = refusals(path, lambda: read_sb3(path), DataError)  # pickles aren't read
+    assert len(refused) > 20
+    assert all(str(path) in refusal and "\n" not in refusal for refusal in refused)
