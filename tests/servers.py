@@ -1,11 +1,16 @@
 """HTTP servers of a few lines, each in a thread."""
 
 import json
+import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
+
+import pytest
+from kombu import Connection
+from redis.exceptions import RedisError
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,3 +50,15 @@ def serving(server: HTTPServer | type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def assert_silence_is_given_up(transport_options: Mapping[str, Any]) -> None:
+    """Assert that a client of Redis with these options does not wait for ever."""
+    options = {**transport_options, "socket_timeout": transport_options["socket_timeout"] / 100}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        with (
+            pytest.raises(RedisError, match="Timeout reading"),
+            Connection(url, transport_options=options) as connection,
+        ):
+            connection.connect()

@@ -24,6 +24,7 @@ from agents.ppo import PPO, PPOConfig
 from agents.sac import SAC
 from agents.sac_step import SACConfig
 from tests.agents.conftest import parameters
+from tests.environments import balance
 
 
 @dataclass
@@ -352,12 +353,6 @@ def test_nan_observation_changes_nothing(part: str, make_agent: Callable[..., PP
     with pytest.raises(NonFiniteError, match=r"finite demonstrated observations .* got nan at \(7, 1\)"):
         clone(agent, demonstrations, n_epochs=2, patience=1)
     np.testing.assert_equal(agent.state_dict(), before)
-
-
-def balance(observation: NDArray[Any]) -> int:
-    """A scripted expert that keeps the pole up for all of 500 steps."""
-    position, velocity, angle, spin = observation.tolist()
-    return int(0.05 * position + 0.1 * velocity + angle + 0.3 * spin > 0)
 
 
 def test_ten_episodes_of_cartpole_give_nine_tenths_of_the_experts_return() -> None:

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from rich.console import Console
 
 from agents import defaults
+from teacher.data.ledger import Ledger
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.settings.config import TeachConfig
@@ -79,6 +81,13 @@ def memory_path() -> Iterator[Path]:
     """A folder in memory, where the system has one: nothing waits there for a disk."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def ledger(memory_path: Path) -> Iterator[Ledger]:
+    """An empty ledger."""
+    with closing(Ledger(memory_path / "ledger.sqlite3")) as ledger:
+        yield ledger
 
 
 @pytest.fixture(scope="session")

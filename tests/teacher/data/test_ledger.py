@@ -2,7 +2,7 @@
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -29,13 +29,6 @@ Ask = Callable[..., Question]
 PROBABILITIES: dict[str | None, float | None] = {
     "first": 1.0, "equal": 0.5, "second": 0.0, "cant_tell": None, None: None
 }  # fmt: skip
-
-
-@pytest.fixture
-def ledger(memory_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(memory_path / "ledger.sqlite3")
-    yield ledger
-    ledger.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -35,13 +35,6 @@ from tests.teacher.conftest import MEMORY, _random_segment
 
 MakeSegment = Callable[..., Segment]
 NAMES: list[KindName] = ["pair", "graded", "rating", "best_worst"]
-
-
-@pytest.fixture
-def ledger(memory_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(memory_path / "ledger.sqlite3")
-    yield ledger
-    ledger.close()
 
 
 def answered(

@@ -26,13 +26,6 @@ from teacher.settings.teachers import ErrorModel
 from tests.teacher.conftest import MakeSegment
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
-    yield ledger
-    ledger.close()
-
-
 def test_the_larger_true_return_is_preferred(ledger: Ledger, make_segment: MakeSegment) -> None:
     teacher = SyntheticTeacher(ledger, seed=1)
     low, high = make_segment(1, true_return=-1.0), make_segment(2, true_return=3.0)

@@ -12,7 +12,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from rich.console import Console
 
 from agents.ppo import PPO
@@ -26,14 +25,9 @@ from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import RunPlan
 from teacher.training.run import Run
 from teacher.training.start import check
+from tests.environments import balance
 
 EXPERT = Path("runs/CartPole-v1/expert")
-
-
-def balance(observation: NDArray[Any]) -> int:
-    """A scripted expert that keeps the pole up for all of 500 steps."""
-    position, velocity, angle, spin = observation.tolist()
-    return int(0.05 * position + 0.1 * velocity + angle + 0.3 * spin > 0)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,13 +33,6 @@ from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 MakeSegment = Callable[..., Segment]
 PATIENCE_SECONDS = 60.0
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
-    yield ledger
-    ledger.close()
 
 
 def pictures(segment: Segment) -> "Future[list[Frame]]":
