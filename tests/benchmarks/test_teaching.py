@@ -251,7 +251,7 @@ def test_a_run_is_made_once_and_shown(
     line = ["--task", "CartPole-v1", "--side", *returns, "--seeds", "1", "2", "--results", str(results)]
     job = Job("CartPole-v1", "rl", seed=1, steps=first_tasks.TASKS["CartPole-v1"], labels=0)
     append(results, {**asdict(job), "return": 120.0})
-    assert first_tasks.main(line) == main(line) == 0
+    assert first_tasks.main(line) == first_tasks.main(line) == 0
     assert len(made) == 5
     row = next(row for row in capsys.readouterr().out.splitlines() if "absorb *" in row)
     assert "70 (70 to 70), 2" in row
