@@ -195,11 +195,17 @@ def race(*functions: Callable[[], Any]) -> list[Any]:
         return list(pool.map(go, functions))
 
 
+def client_of(user: User) -> Client:
+    """A browser in which a user is signed in."""
+    client = Client()
+    client.force_login(user)
+    return client
+
+
 Put = Callable[[str], None]
 Invited = Callable[[str], Browser]
 SideOf = Callable[[Any, str], str]
 Expire = Callable[..., None]
-SignedIn = Callable[[User], Client]
 Stored = Callable[[], list[str]]
 
 
@@ -322,9 +328,7 @@ def researcher(db: None) -> User:
 @pytest.fixture
 def root(db: None) -> Client:
     """The browser of a superuser."""
-    client = Client()
-    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    return client
+    return client_of(User.objects.create(username="root", is_staff=True, is_superuser=True))
 
 
 @pytest.fixture
@@ -336,9 +340,7 @@ def trainer(researcher: User) -> Trainer:
 @pytest.fixture
 def researcher_browser(trainer: Trainer) -> Client:
     """The browser of the researcher whose experiment exists."""
-    client = Client()
-    client.force_login(trainer.user)
-    return client
+    return client_of(trainer.user)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
-from tests.site.conftest import Browser, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, client_of
 
 SCRIPT = "<script>alert(1)</script>"
 UUID_1 = "8e7505d5-1260-471c-98e8-ef3c8c74ead5"
@@ -357,8 +357,7 @@ PAGES = pytest.mark.parametrize(
 @PAGES
 def test_files_are_as_little_as_other_forms(trainer: Trainer, path: str) -> None:
     file = SimpleUploadedFile("film.mp4", bytes(3 * 2**20))
-    client = Client()
-    client.force_login(trainer.user)
+    client = client_of(trainer.user)
     response = client.post(path, {"file": file})
     assert (response.status_code, response.content) == (413, b"The request must not exceed 2621440 bytes.")
     assert "Content-Security-Policy" in response
@@ -372,8 +371,7 @@ def test_invalid_content_length_is_read_as_zero(db: None, length: str) -> None:
 @PAGES
 @pytest.mark.parametrize("charset", ["rot13", "base64", "idna", "utf-7", "utf-16"])
 def test_forms_are_utf_8(trainer: Trainer, path: str, charset: str) -> None:
-    client = Client()
-    client.force_login(trainer.user)
+    client = client_of(trainer.user)
     form = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na\r\n--x--\r\n'
     content_type = f"multipart/form-data; boundary=x; charset={charset}"
     response: Any = client.generic("POST", path, form, content_type)

@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     PromptVersion,
 )
 from human_feedback_site.feedback.services.wording import edit_prompt, set_text
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer, client_of
 
 PAGE = "/experiments/hopper/consent"
 LABEL = "/experiments/hopper/label"
@@ -132,8 +132,7 @@ def test_invalid_texts_are_refused(trainer: Trainer, researcher_browser: Client,
 
 
 def test_only_managers_edit_the_text(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
-    other = Client()
-    other.force_login(stranger.user)
+    other = client_of(stranger.user)
     for client in (other, browser.client):
         assert client.post(EDIT, {"text": "Mine"}).status_code == 404
     assert Client().post(EDIT, {"text": "Mine"}).status_code == 302

@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, invites, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Api, Trainer, own_connection, race
+from tests.site.conftest import Api, Trainer, client_of, own_connection, race
 
 PID, OTHER, STUDY, STUDY_2, SESSION = (
     "5a9d64f5f6dfdd0001eaa7" + end for end in ("01", "02", "03", "04", "05")
@@ -172,8 +172,7 @@ def test_researcher_sees_participants_by_link(trainer: Trainer, links: dict[str,
     arrivals = list(Arrival.objects.order_by("pk"))
     complete, going_on = parts.Part.COMPLETE, parts.Part.GOING_ON
     assert parts.parts_of(arrivals) == [(2, complete), (1, going_on), (4, complete)]
-    client = Client()
-    client.force_login(trainer.user)
+    client = client_of(trainer.user)
     html = client.get("/experiments/hopper/participants").content.decode()
     rows = re.findall(r"(?s)<code[^>]*>(\w+)</code>.*?<span[^>]*>([\w ]+)</span>.*?>(\d+)</td>", html)
     assert rows == [(OTHER, "complete", "4"), (PID, "in progress", "1"), (PID, "complete", "2")]
@@ -455,8 +454,7 @@ CODES = {"platform": "prolific", "answers_wanted": "2", "days": "9", "limit": "5
     ("code", "other", "refused"), [("A1", "A1", True), ("A1", "a1", True), ("A1", "A2", False)]
 )
 def test_one_code_for_both_ends_is_refused(trainer: Trainer, code: str, other: str, refused: bool) -> None:
-    client = Client()
-    client.force_login(trainer.user)
+    client = client_of(trainer.user)
     sent = {**CODES, "completion_code": code, "screen_out_code": other}
     response = client.post("/experiments/hopper/invites", sent)
     assert response.status_code == (400 if refused else 302)

@@ -16,7 +16,7 @@ from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Arrival, Invite, Label, Labeler, Lease, Participation
 from human_feedback_site.feedback.services import accounts, invites, parts
 from human_feedback_site.feedback.services.invites import pseudonym
-from tests.site.conftest import Api, Trainer, own_connection
+from tests.site.conftest import Api, Trainer, client_of, own_connection
 
 LABEL = "/experiments/hopper/label"
 DONE = "/experiments/hopper/done"
@@ -90,9 +90,7 @@ def test_signed_in_user_is_warned_of_signing_out(make: Make, researcher_client: 
 
 @pytest.fixture
 def researcher_client(researcher: User) -> Client:
-    client = Client()
-    client.force_login(researcher)
-    return client
+    return client_of(researcher)
 
 
 def closed(invite: Invite) -> list[tuple[int, str]]:

@@ -23,7 +23,7 @@ from human_feedback_site.feedback.addresses import client_address
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts, Labeler, validate_labeler_name
 from human_feedback_site.feedback.services import accounts, chores, identities, limits
-from tests.site.conftest import Trainer, own_connection
+from tests.site.conftest import Trainer, client_of, own_connection
 
 PASSWORD = "correct horse battery staple"
 PAGES = pytest.mark.parametrize("page", ["/accounts/login/", "/admin/login/"])
@@ -303,14 +303,12 @@ def by_api(trainer: Trainer, name: str) -> None:
 
 
 def by_page(trainer: Trainer, name: str) -> None:
-    ada = Client()
-    ada.force_login(trainer.user)
+    ada = client_of(trainer.user)
     assert ada.post("/experiments/hopper/invite", {"labeler": f" {name} "}).status_code == 200
 
 
 def by_form(trainer: Trainer, name: str) -> None:
-    ada = Client()
-    ada.force_login(trainer.user)
+    ada = client_of(trainer.user)
     form = {"kind": "named", "labeler_name": name, "days": "3"}
     assert ada.post("/experiments/hopper/invites", form).status_code in {200, 302}
 

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
-
-from tests.site.conftest import SignedIn
 
 
 def html_of(client: Client, path: str) -> str:
@@ -29,13 +26,3 @@ def english() -> Iterator[None]:
 def nothing_kept() -> None:
     """Forget what is kept for some seconds: each test begins with an empty database."""
     cache.clear()
-
-
-@pytest.fixture
-def signed_in() -> SignedIn:
-    def signed_in(user: User) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return signed_in

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from human_feedback_site.feedback.models import Comparison, Decision, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
-from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, Trainer, client_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/comparisons"
@@ -307,13 +307,11 @@ def test_comparisons_without_clips_are_not_requested(trainer: Trainer, researche
     assert "<video" not in html
 
 
-def test_only_managers_see_comparisons(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn
-) -> None:
+def test_only_managers_see_comparisons(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
     [foreign] = stranger.register()
-    eve = signed_in(stranger.user)
-    own = signed_in(trainer.user)
+    eve = client_of(stranger.user)
+    own = client_of(trainer.user)
     for path in (PATH, f"{PATH}/{uuid}"):
         assert Client().get(path).headers["Location"].startswith("/accounts/login/")
         assert eve.get(path).status_code == 404
@@ -411,13 +409,13 @@ def test_invalid_examples(researcher_browser: Client, uuid: str, form: dict[str,
 
 @pytest.mark.parametrize("path", ["", "/remove"])
 def test_only_managers_choose_examples(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn, uuid: str, path: str
+    trainer: Trainer, stranger: Trainer, browser: Browser, uuid: str, path: str
 ) -> None:
     address = f"{EXPERIMENT_PATH}examples/{uuid}{path}"
-    for client in (signed_in(stranger.user), browser.client):
+    for client in (client_of(stranger.user), browser.client):
         assert client.post(address, LESSON).status_code == 404
     assert Client().post(address, LESSON).headers["Location"] == f"/accounts/login/?next={address}"
-    mine = signed_in(trainer.user)
+    mine = client_of(trainer.user)
     assert mine.get(address).status_code == 405
     if not path:
         for other in (stranger.register()[0], uuid4()):

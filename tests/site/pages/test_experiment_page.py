@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler, Lease
 from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, Trainer, client_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/"
@@ -25,11 +25,11 @@ def text(client: Client, path: str = PATH) -> str:
 
 
 def test_only_the_owner_sees_the_page(
-    trainer: Trainer, stranger: Trainer, signed_in: SignedIn, researcher_browser: Client
+    trainer: Trainer, stranger: Trainer, researcher_browser: Client
 ) -> None:
     assert researcher_browser.get("/experiments/walker/").status_code == 404
     assert researcher_browser.get("/experiments/nothing/").status_code == 404
-    assert signed_in(stranger.user).get(PATH).status_code == 404
+    assert client_of(stranger.user).get(PATH).status_code == 404
     assert Client().get(PATH).headers["Location"] == f"/accounts/login/?next={PATH}"
 
 
@@ -38,10 +38,8 @@ def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
-def test_admin_sees_the_page_without_labeling(
-    trainer: Trainer, signed_in: SignedIn, researcher_browser: Client
-) -> None:
-    admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
+def test_admin_sees_the_page_without_labeling(trainer: Trainer, researcher_browser: Client) -> None:
+    admin = client_of(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert "hopper/label" not in text(admin)
     assert "hopper/label" in text(researcher_browser)
 
@@ -303,8 +301,8 @@ def test_researchers_see_own_experiments(
     assert "walker" not in html
 
 
-def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer, signed_in: SignedIn) -> None:
-    html = html_of(signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True)), "/")
+def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer) -> None:
+    html = html_of(client_of(User.objects.create(username="root", is_staff=True, is_superuser=True)), "/")
     assert "/experiments/hopper/" in html
     assert "/experiments/walker/" in html
 
@@ -340,8 +338,8 @@ def test_waiting_training_is_shown(trainer: Trainer, browser: Browser) -> None:
     assert "finished" in html
 
 
-def test_researchers_without_experiments_get_instructions(researcher: User, signed_in: SignedIn) -> None:
-    assert "teach -p human" in html_of(signed_in(researcher), "/")
+def test_researchers_without_experiments_get_instructions(researcher: User) -> None:
+    assert "teach -p human" in html_of(client_of(researcher), "/")
 
 
 def test_labelers_without_experiments_read_about_invitations(browser: Browser) -> None:

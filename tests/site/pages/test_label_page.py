@@ -12,7 +12,7 @@ from django.test import Client
 
 from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Experiment, Invite, Label, Labeler, Participation, Undo
-from tests.site.conftest import Browser, Invited, SignedIn, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, client_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/label"
@@ -254,25 +254,23 @@ def test_labelers_see_left_and_right(trainer: Trainer, browser: Browser) -> None
     assert not any("first" in clip or "second" in clip for clip in clips)
 
 
-def test_other_users_see_no_clips(
-    trainer: Trainer, stranger: Trainer, invite: Invited, signed_in: SignedIn
-) -> None:
+def test_other_users_see_no_clips(trainer: Trainer, stranger: Trainer, invite: Invited) -> None:
     [uuid] = trainer.register()
     one, other = invite("one"), invite("other")
     label = one.answer(one.lease()[0])
     of_answer = f"/experiments/hopper/history/{label['uuid']}/left"
     of_comparison = f"/experiments/hopper/comparisons/{uuid}/first"
     assert one.client.get(of_answer).status_code == 302
-    for client in (other.client, signed_in(stranger.user), signed_in(trainer.user)):
+    for client in (other.client, client_of(stranger.user), client_of(trainer.user)):
         assert client.get(of_answer).status_code == 404
-    for client in (one.client, signed_in(stranger.user)):
+    for client in (one.client, client_of(stranger.user)):
         assert client.get(of_comparison).status_code == 404
     assert "/accounts/login/" in Client().get(of_comparison).headers["Location"]
     assert "/accounts/login/" in Client().get(of_answer).headers["Location"]
 
 
 def test_managers_and_labelers_see_episodes(
-    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client, signed_in: SignedIn
+    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
     key, address = "hopper/episodes/700.mp4", "/experiments/hopper/episodes/700"
     trainer.upload(key)
@@ -281,7 +279,7 @@ def test_managers_and_labelers_see_episodes(
         shown_at(client, address)
         assert client.get("/experiments/hopper/episodes/800").status_code == 404
     assert not Labeler.objects.filter(user=trainer.user).exists()  # who looks does not become a labeler
-    assert signed_in(stranger.user).get(address).status_code == 404
+    assert client_of(stranger.user).get(address).status_code == 404
     assert "/accounts/login/" in Client().get(address).headers["Location"]
     Experiment.objects.update(media_deleted_at="2999-01-01T00:00Z")
     assert browser.client.get(address).status_code == 404

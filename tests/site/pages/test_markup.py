@@ -28,7 +28,7 @@ from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Par
 from human_feedback_site.feedback.pages import urls
 from human_feedback_site.feedback.services import invites, moderation, wording
 from human_feedback_site.feedback.templatetags.directions import isolated
-from tests.site.conftest import Browser, SignedIn, Trainer
+from tests.site.conftest import Browser, Trainer, client_of
 
 Pages = Callable[[str], Iterator[str]]
 APP = Path(feedback.__file__).parent
@@ -265,11 +265,9 @@ def experiment(trainer: Trainer) -> models.Experiment:
     return trainer.experiment
 
 
-def test_every_page_isolates_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
-) -> None:
+def test_every_page_isolates_user_text(experiment: models.Experiment, trainer: Trainer) -> None:
     shown, walker = set(), Written()
-    for client, path in walk(experiment, trainer, signed_in(trainer.user)):
+    for client, path in walk(experiment, trainer, client_of(trainer.user)):
         response: Any = client.get(path)
         assert response.status_code == 200, path
         walker.feed(response.content.decode())
@@ -323,10 +321,8 @@ def make_invite(experiment: models.Experiment, **changes: Any) -> Invite:
     )
 
 
-def test_form_responses_isolate_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
-) -> None:
-    researcher, home = signed_in(trainer.user), f"/experiments/{experiment.name}/"
+def test_form_responses_isolate_user_text(experiment: models.Experiment, trainer: Trainer) -> None:
+    researcher, home = client_of(trainer.user), f"/experiments/{experiment.name}/"
     for path, form in (
         (f"{home}invite", {"labeler": LABELER}),
         (f"{home}invites", {"kind": "named", "labeler_name": f"{LABELER}", "days": "0"}),
@@ -370,10 +366,8 @@ def test_scripts_insert_user_text_only_in_known_places() -> None:
     assert sinks == known
 
 
-def test_admin_isolates_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
-) -> None:
-    superuser = signed_in(trainer.user)
+def test_admin_isolates_user_text(experiment: models.Experiment, trainer: Trainer) -> None:
+    superuser = client_of(trainer.user)
     trainer.register(1)
     ours = [(model, each) for model, each in admin.site._registry.items() if isinstance(each, ModelAdmin)]
     assert len(ours) > 15

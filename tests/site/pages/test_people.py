@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, invites
 from human_feedback_site.feedback.services.accounts import make_code
-from tests.site.conftest import Browser, Invited, SignedIn, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, client_of
 
 PATH = "/experiments/hopper/invites"
 PEOPLE = "/experiments/hopper/participants"
@@ -161,10 +161,8 @@ def test_participants_are_listed_and_forgotten(researcher_browser: Client, arriv
     assert "all IDs were deleted" in researcher_browser.get(PEOPLE).content.decode()
 
 
-def test_only_managers_see_participants(
-    stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: SignedIn
-) -> None:
-    for client in (browser.client, signed_in(stranger.user)):
+def test_only_managers_see_participants(stranger: Trainer, browser: Browser, arrivals: list[Arrival]) -> None:
+    for client in (browser.client, client_of(stranger.user)):
         assert [client.get(path).status_code for path in (PATH, PEOPLE)] == [404, 404]
         assert client.post(PATH, MANY).status_code == 404
         assert client.post(f"{PEOPLE}/forget", {"all": "yes"}).status_code == 404
@@ -242,23 +240,23 @@ def test_labels_of_a_stopped_labeler(path: str, researcher_browser: Client, trai
 
 @pytest.mark.parametrize("step", STEPS)
 def test_only_managers_may_block_and_need_a_csrf_token(
-    path: str, trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn, step: str
+    path: str, trainer: Trainer, stranger: Trainer, browser: Browser, step: str
 ) -> None:
-    for client in (signed_in(stranger.user), browser.client):
+    for client in (client_of(stranger.user), browser.client):
         assert client.get(path).status_code == client.post(f"{path}/{step}").status_code == 404
     assert Client().post(f"{path}/{step}").headers["Location"].startswith("/accounts/login/")
     forger = Client(enforce_csrf_checks=True)
     forger.force_login(trainer.user)
     assert forger.post(f"{path}/{step}").status_code == 403
-    owner = signed_in(trainer.user)
+    owner = client_of(trainer.user)
     assert owner.get(f"{path}/{step}").status_code == owner.post(path).status_code == 405
     assert not Undo.objects.exists()
     assert not Participation.objects.exclude(stopped_at=None).exists()
 
 
-def test_foreign_labeler_is_404(path: str, stranger: Trainer, signed_in: SignedIn) -> None:
+def test_foreign_labeler_is_404(path: str, stranger: Trainer) -> None:
     elsewhere = path.replace("hopper", "walker")
-    client = signed_in(stranger.user)
+    client = client_of(stranger.user)
     statuses: list[Any] = [client.get(elsewhere).status_code]
     statuses += [client.post(f"{elsewhere}/{step}").status_code for step in STEPS]
     assert statuses == [404] * 3
@@ -488,10 +486,8 @@ def test_names_refused_by_the_api_are_refused(researcher_browser: Client, name: 
     assert list(Labeler.objects.values_list("name", flat=True)) == ["you"]
 
 
-def test_only_the_researcher_invites(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn
-) -> None:
-    for client in (browser.client, signed_in(stranger.user)):
+def test_only_the_researcher_invites(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
+    for client in (browser.client, client_of(stranger.user)):
         assert client.post(EXPERIMENT, {"labeler": "grace"}).status_code == 404
     assert Client().post(EXPERIMENT, {"labeler": "grace"}).status_code == 302
     careful = Client(enforce_csrf_checks=True)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import Identity, Invite, Labeler
 from human_feedback_site.feedback.services import invites
 from tests.identity_provider import IdentityProvider
-from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer, client_of
 from tests.site.sso.conftest import Configure, Person
 
 Make = Callable[[str], "Person"]
@@ -268,8 +268,7 @@ def test_invitation_with_a_pseudonym(person: Make, link: str) -> None:
 
 
 def test_invitation_without_sso_gives_a_pseudonym(link: str, at_provider: IdentityProvider) -> None:
-    client = Client()
-    client.force_login(bob := User.objects.create(username="bob"))
+    client = client_of(bob := User.objects.create(username="bob"))
     assert "pseudonym." in client.get(link).content.decode()
     client.post(link, {"own": ""})
     assert client.session["_auth_user_id"] != str(bob.pk)

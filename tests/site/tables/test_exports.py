@@ -20,7 +20,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind, Table
 from human_feedback_site.feedback.tables.files import write_csv
 from human_feedback_site.feedback.tables.reader import Problems, read_table
-from tests.site.conftest import Browser, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, client_of
 
 FILES = [f"{table}.{extension}" for table in TABLES for extension in ("csv", "parquet")]
 
@@ -190,10 +190,8 @@ def test_only_managers_export(trainer: Trainer, stranger: Trainer, invite: Invit
     address = f"/experiments/hopper/{file}"
     assert Client().get(address).status_code == 302
     assert invite("you").client.get(address).status_code == 404
-    other = Client()
-    other.force_login(stranger.user)
+    other = client_of(stranger.user)
     assert other.get(address).status_code == 404
-    root = Client()
-    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    root = client_of(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert root.get(address).status_code == 200
     assert Experiment.objects.count() == 2
