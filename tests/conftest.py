@@ -1,15 +1,12 @@
 """Real servers for the tests that need one; each starts with the first test that asks for it."""
 
-import contextlib
 import fcntl
 import gc
 import importlib.util
-import itertools
 import os
 import re
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ import pytest
 
 from stack.process import running
 from stack.servers import S3
+from tests.waiting import free_port
 
 pytest_plugins = ["tests.databases", "tests.network_file_system"]
 
@@ -160,33 +158,13 @@ class S3Server:
 
 
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[S3Server]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server with one empty bucket, ``clips``; it sets no environment variable by itself."""
     folder = tmp_path_factory.mktemp("s3")
     server = S3(folder / "root", free_port(), "teacher-access-key", "teacher-secret-key")
     with running(server.service(), folder):
         (folder / "root" / "clips").mkdir()
         yield S3Server(server.url, "clips", folder / "root", server.environment())
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Find ports for servers that are started later.
-
-    They are none of those that the system hands out: it might give such a one to somebody else meanwhile.
-    Each process looks elsewhere, and never at one twice.
-    """
-    candidates = itertools.count(os.getpid() * 53)
-
-    def free_port() -> int:
-        for candidate in candidates:
-            port = 20_000 + candidate % 12_000  # below are those of benchmarks/chaos.py
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-        raise AssertionError("candidates are endless")
-
-    return free_port
 
 
 @pytest.fixture
@@ -209,16 +187,10 @@ def no_opengl(tmp_path: Path) -> dict[str, str]:
     return {**kept, "LD_LIBRARY_PATH": str(folder), "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
 
 
-@pytest.fixture
-def damaged() -> Callable[[bytes], Iterator[bytes]]:
-    """Contents of a file in its place: cut off, with bytes changed, and something else altogether."""
-    return _damaged
-
-
 def refusals(path: Path, read: Callable[[], object], error: type[BaseException]) -> list[str]:
     """Damage a file in many ways, and return what is said where it is refused; elsewhere it is read."""
     said = []
-    for content in _damaged(path.read_bytes()):
+    for content in damaged(path.read_bytes()):
         path.write_bytes(content)
         try:
             read()
@@ -227,7 +199,8 @@ def refusals(path: Path, read: Callable[[], object], error: type[BaseException])
     return said
 
 
-def _damaged(intact: bytes) -> Iterator[bytes]:
+def damaged(intact: bytes) -> Iterator[bytes]:
+    """Contents of a file in its place: cut off, with bytes changed, and something else altogether."""
     size = len(intact)
     yield from (intact[: size * share // 8] for share in range(8))
     yield from (intact[:-1], intact + b"\0" * 100, bytes(size))

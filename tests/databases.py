@@ -30,6 +30,7 @@ from human_feedback_site.environment import read_database
 from stack.postgres import SHARED, PostgreSQL
 from stack.process import Service, running
 from tests.conftest import MakeOnce
+from tests.waiting import free_port
 
 Using: TypeAlias = Callable[[str], AbstractContextManager[None]]
 TEMPLATE = "migrated"
@@ -79,7 +80,7 @@ def _quick_flush() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def new_postgres(_postgres_data: Path, free_port: Callable[[], int]) -> Callable[[Path], PostgreSQL]:
+def new_postgres(_postgres_data: Path) -> Callable[[Path], PostgreSQL]:
     """Make the data of a PostgreSQL server that has an empty database, and :data:`TEMPLATE` besides."""
 
     def new_postgres(folder: Path) -> PostgreSQL:
@@ -114,7 +115,7 @@ def postgres_url(
 
 
 @pytest.fixture(scope="session")
-def _postgres_data(make_once: MakeOnce, free_port: Callable[[], int], using: Using) -> Path:
+def _postgres_data(make_once: MakeOnce, using: Using) -> Path:
     """An archive of the data of such a server."""
 
     def make(folder: Path) -> None:

@@ -1,5 +1,9 @@
 """Wait for other threads and processes, or let a simulated week take a second."""
 
+import contextlib
+import itertools
+import os
+import socket
 import subprocess
 import threading
 import time
@@ -73,3 +77,20 @@ def completed(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end, and keep what it says."""
     return subprocess.run(command, capture_output=True, text=True, check=check, **options)
+
+
+_candidates = itertools.count(os.getpid() * 53)
+
+
+def free_port() -> int:
+    """Find a port for a server that is started later.
+
+    It is none of those that the system hands out: it might give such a one to somebody else meanwhile.
+    Each process looks elsewhere, and never at one twice.
+    """
+    for candidate in _candidates:
+        port = 20_000 + candidate % 12_000  # below are those of benchmarks/chaos.py
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("candidates are endless")

@@ -63,39 +63,22 @@ class CountingEnv(gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]):
 BOX = gymnasium.spaces.Box(-0.5, 0.5, (2,), np.float32)
 
 
-@pytest.fixture
-def counting_envs() -> Callable[..., SyncVectorEnv]:
-    def make(
-        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-        num_envs: int = 3,
-        action_space: gymnasium.Space[Any] = BOX,
-    ) -> SyncVectorEnv:
-        env_fns = [lambda i=i: CountingEnv(i, action_space) for i in range(num_envs)]
-        # Without copies the environments write every observation into the same array.
-        return SyncVectorEnv(env_fns, copy=False, autoreset_mode=mode)
-
-    return make
+def counting_envs(
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP, num_envs: int = 3, action_space: gymnasium.Space[Any] = BOX
+) -> SyncVectorEnv:
+    env_fns = [lambda i=i: CountingEnv(i, action_space) for i in range(num_envs)]
+    # Without copies the environments write every observation into the same array.
+    return SyncVectorEnv(env_fns, copy=False, autoreset_mode=mode)
 
 
-@pytest.fixture
-def make_agent(counting_envs: Callable[..., SyncVectorEnv]) -> Callable[..., PPO]:
-    """Makes an agent on counting environments with a short, quick configuration."""
-
-    def make(seed: int = 0, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **config: Any) -> PPO:
-        settings = {"num_steps": 32, "minibatch_size": 16, "update_epochs": 3, **config}
-        return PPO(counting_envs(mode), PPOConfig(**settings), seed)
-
-    return make
+def make_agent(seed: int = 0, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **config: Any) -> PPO:
+    """An agent on counting environments with a short, quick configuration."""
+    settings = {"num_steps": 32, "minibatch_size": 16, "update_epochs": 3, **config}
+    return PPO(counting_envs(mode), PPOConfig(**settings), seed)
 
 
-@pytest.fixture
-def made_up_rollout() -> Callable[[OnPolicyAgent], OnPolicyRollout]:
-    """Makes a rollout for an agent, with the log-probabilities and values of its present networks."""
-    return _rollout
-
-
-def _rollout(agent: OnPolicyAgent) -> OnPolicyRollout:
-    """Steps of a made-up environment with episodes that end both ways, all of them valid."""
+def made_up_rollout(agent: OnPolicyAgent) -> OnPolicyRollout:
+    """Steps of a made-up environment with episodes that end both ways, all valid, for an agent's networks."""
     envs = agent.sampler.envs
     rng = np.random.default_rng(5)
     shape, space = (agent.config.num_steps, envs.num_envs), envs.single_observation_space

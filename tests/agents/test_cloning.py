@@ -23,7 +23,7 @@ from agents.errors import (
 from agents.ppo import PPO, PPOConfig
 from agents.sac import SAC
 from agents.sac_step import SACConfig
-from tests.agents.conftest import parameters
+from tests.agents.conftest import counting_envs, make_agent, parameters
 from tests.environments import balance
 
 
@@ -57,9 +57,7 @@ def steer(observations: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.fixture(params=["Box", "Discrete"])
-def case(
-    request: pytest.FixtureRequest, counting_envs: Callable[..., SyncVectorEnv]
-) -> tuple[Callable[..., PPO], Shown]:
+def case(request: pytest.FixtureRequest) -> tuple[Callable[..., PPO], Shown]:
     """Makes agents with one kind of action, and demonstrations for them."""
     box = request.param == "Box"
 
@@ -100,7 +98,7 @@ def test_losses_are_those_of_the_definition(case: tuple[Callable[..., PPO], Show
     assert loss.validation == pytest.approx(expected, rel=1e-9)
 
 
-def test_clipped_actions_are_no_error(make_agent: Callable[..., PPO]) -> None:
+def test_clipped_actions_are_no_error() -> None:
     agent = make_agent()
     demonstrations = shown(lambda observations: np.full((len(observations), 2), 0.5, np.float32))
     output: Any = agent.policy.actor[-1]
@@ -114,7 +112,7 @@ def test_clipped_actions_are_no_error(make_agent: Callable[..., PPO]) -> None:
     assert clone(agent, demonstrations, n_epochs=30, learning_rate=1e-2)[-1].validation < 1e-3
 
 
-def test_sac_learns_demonstrations_from_the_first_step(counting_envs: Callable[..., SyncVectorEnv]) -> None:
+def test_sac_learns_demonstrations_from_the_first_step() -> None:
     config = SACConfig(hidden_sizes=(32, 32), learning_starts=1000, normalize_observations=True)
     agent, demonstrations = SAC(counting_envs(), config, seed=0), shown(steer)
     before = {name: value.clone() for name, value in agent.policy.critic.state_dict().items()}
@@ -177,7 +175,7 @@ def test_rl_continues_from_the_cloned_weights(case: tuple[Callable[..., PPO], Sh
         np.testing.assert_allclose(value, trained[1][name], rtol=1e-6, atol=1e-8)
 
 
-def test_new_normalizer_takes_in_the_training_observations(make_agent: Callable[..., PPO]) -> None:
+def test_new_normalizer_takes_in_the_training_observations() -> None:
     agent, demonstrations = make_agent(), shown(steer)
     for _ in range(2):
         clone(agent, demonstrations, n_epochs=1)
@@ -185,7 +183,7 @@ def test_new_normalizer_takes_in_the_training_observations(make_agent: Callable[
         np.testing.assert_allclose(agent.normalizer.statistics.mean, demonstrations.train[0].mean(0))
 
 
-def test_a_trained_normalizer_stays(make_agent: Callable[..., PPO]) -> None:
+def test_a_trained_normalizer_stays() -> None:
     agent = make_agent()
     rollout = agent.collect()
     agent.update(rollout, rollout.rewards)
@@ -194,7 +192,7 @@ def test_a_trained_normalizer_stays(make_agent: Callable[..., PPO]) -> None:
     np.testing.assert_equal(agent.normalizer.statistics.state_dict(), before)
 
 
-def test_the_spread_of_the_actions_is_that_of_the_errors(make_agent: Callable[..., PPO]) -> None:
+def test_the_spread_of_the_actions_is_that_of_the_errors() -> None:
     agent, demonstrations = make_agent(), shown(steer)
     noise = np.random.default_rng(1).normal(0, [0.02, 0.3], (512, 2))
     actions = (0.3 * demonstrations.train[1] + noise).astype(np.float32).clip(-0.5, 0.5)
@@ -208,7 +206,7 @@ def test_the_spread_of_the_actions_is_that_of_the_errors(make_agent: Callable[..
     assert 0.2 < std[1] < 0.3, "the noise, clipped to the box"
 
 
-def test_it_validates_at_intervals_and_at_the_end(make_agent: Callable[..., PPO]) -> None:
+def test_it_validates_at_intervals_and_at_the_end() -> None:
     losses = clone(make_agent(), shown(steer, 64), n_epochs=7, val_interval=3)
     assert [loss.epoch for loss in losses] == [3, 6, 7]
     (unvalidated,) = clone(make_agent(), shown(steer, 64, held_out=0), n_epochs=2, val_interval=9)
@@ -224,7 +222,7 @@ def overfitting() -> Shown:
     return demonstrations
 
 
-def test_it_stops_early_and_keeps_the_best_weights(make_agent: Callable[..., PPO]) -> None:
+def test_it_stops_early_and_keeps_the_best_weights() -> None:
     agent, demonstrations = make_agent(), overfitting()
     losses = clone(agent, demonstrations, n_epochs=200, learning_rate=3e-3, patience=4)
     assert len(losses) < 200
@@ -235,7 +233,7 @@ def test_it_stops_early_and_keeps_the_best_weights(make_agent: Callable[..., PPO
     np.testing.assert_equal(parameters(agent), parameters(to_the_best))
 
 
-def test_without_patience_it_keeps_the_last_weights(make_agent: Callable[..., PPO]) -> None:
+def test_without_patience_it_keeps_the_last_weights() -> None:
     agent, demonstrations = make_agent(), overfitting()
     losses = clone(agent, demonstrations, n_epochs=60, learning_rate=3e-3)
     assert [loss.epoch for loss in losses] == list(range(1, 61))
@@ -245,7 +243,7 @@ def test_without_patience_it_keeps_the_last_weights(make_agent: Callable[..., PP
     assert losses[-1].validation > 1.1 * min(loss.validation for loss in losses)
 
 
-def test_the_same_calls_give_the_same_weights(make_agent: Callable[..., PPO]) -> None:
+def test_the_same_calls_give_the_same_weights() -> None:
     def cloned() -> tuple[list[CloningLoss], dict[str, NDArray[Any]]]:
         agent = make_agent()
         return clone(agent, shown(steer), n_epochs=2), parameters(agent)
@@ -263,17 +261,17 @@ def test_the_same_calls_give_the_same_weights(make_agent: Callable[..., PPO]) ->
         ({"learning_rate": float("nan")}, "learning_rate must be positive and finite, not nan"),
     ],
 )
-def test_invalid_values_refused(make_agent: Callable[..., PPO], number: dict[str, Any], message: str) -> None:
+def test_invalid_values_refused(number: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message):
         clone(make_agent(), shown(steer), **{"n_epochs": 1, **number})
 
 
-def test_stopping_early_needs_something_held_out(make_agent: Callable[..., PPO]) -> None:
+def test_stopping_early_needs_something_held_out() -> None:
     with pytest.raises(InvalidConfigError, match="hold some out"):
         clone(make_agent(), shown(steer, held_out=0), n_epochs=1, patience=1)
 
 
-def test_demonstrations_of_another_environment_change_nothing(make_agent: Callable[..., PPO]) -> None:
+def test_demonstrations_of_another_environment_change_nothing() -> None:
     agent, demonstrations = make_agent(), shown(steer)
     before = copy.deepcopy(agent.state_dict())
     observations, actions = demonstrations.train
@@ -300,7 +298,7 @@ def test_choices_may_come_without_their_own_dimension() -> None:
         check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), Discrete(3))
 
 
-def test_choices_of_several_kinds_are_learned_together(counting_envs: Callable[..., SyncVectorEnv]) -> None:
+def test_choices_of_several_kinds_are_learned_together() -> None:
     space = MultiDiscrete([3, 2], start=[5, -1])
     agent = PPO(counting_envs(action_space=space), PPOConfig(), seed=0, dtype=torch.float64)
     demonstrations = shown(lambda x: np.hstack([choose(x), (x[:, 2:] > 0) - 1]))
@@ -337,7 +335,7 @@ def test_other_actions_are_refused() -> None:
         check_demonstrations((np.zeros((3, 2)), np.zeros((3, 2))), (2,), MultiBinary(2))
 
 
-def test_a_loss_that_explodes_changes_nothing(make_agent: Callable[..., PPO]) -> None:
+def test_a_loss_that_explodes_changes_nothing() -> None:
     agent = make_agent()
     before = copy.deepcopy(agent.state_dict())
     with pytest.raises(NonFiniteError, match="in epoch 1; lower the learning rate"):
@@ -346,7 +344,7 @@ def test_a_loss_that_explodes_changes_nothing(make_agent: Callable[..., PPO]) ->
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_nan_observation_changes_nothing(part: str, make_agent: Callable[..., PPO]) -> None:
+def test_nan_observation_changes_nothing(part: str) -> None:
     agent, demonstrations = make_agent(), shown(steer)
     getattr(demonstrations, part)[0][7, 1] = np.nan
     before = copy.deepcopy(agent.state_dict())

@@ -21,9 +21,8 @@ from agents.errors import ShapeError, StateMismatchError, UnsupportedSpaceError
 from agents.on_policy import OnPolicyAgent
 from agents.pixels import IMAGES_AT_ONCE, ImagePreparation, NatureCNN, channel_axis
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
-from tests.agents.conftest import parameters
+from tests.agents.conftest import made_up_rollout, parameters
 from tests.environments import Stub
 
 SIDE, SQUARE = 36, 12
@@ -109,10 +108,7 @@ def test_training_the_critic_alone_leaves_what_it_shares_with_the_actor() -> Non
 
 @pytest.mark.parametrize("make", [Follow, partial(Follow, (4, SIDE, SIDE)), Steered])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
-    make: Callable[[], Follow],
-    made_up_rollout: Callable[[OnPolicyAgent], OnPolicyRollout],
-    sb3_twin: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Follow], sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = ppo(vector(make), dtype=torch.float64)
     rollout, config, before = made_up_rollout(agent), agent.config, parameters(agent)
@@ -137,9 +133,7 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
 
 
 def test_a_trust_region_update_gives_the_parameters_that_sb3_contrib_gives_with_two_trunks(
-    made_up_rollout: Callable[[OnPolicyAgent], OnPolicyRollout],
-    sb3_twin: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = trpo(dtype=torch.float64)
     rollout, config, before = made_up_rollout(agent), agent.config, parameters(agent)

@@ -1,6 +1,6 @@
 """Policies, their action heads against torch's and their export; normalization, also far from 0."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
@@ -21,6 +20,7 @@ from agents.numerics.moments import RunningMoments
 from agents.policy import MLPActorCritic
 from agents.portable import PortablePolicy
 from agents.ppo import PPO, PPOConfig
+from tests.agents.conftest import counting_envs
 from tests.models import AGENTS, OTHER_AGENTS, AgentCase
 
 BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
@@ -340,7 +340,7 @@ class Shown:
         yield from np.array_split(np.arange(len(self.train[0])), 16)
 
 
-def test_policy_is_cloned_far_from_zero(counting_envs: Callable[..., SyncVectorEnv]) -> None:
+def test_policy_is_cloned_far_from_zero() -> None:
     random, losses = np.random.default_rng(0), []
     observations = random.normal(0, [1, 10, 0.5], (512, 3)).round(3)
     actions = 0.5 * np.tanh(observations[:, :2] / [1, 10]).astype(np.float32)

@@ -18,7 +18,7 @@ from agents.errors import DivergedError, InvalidConfigError, NonFiniteError, Sha
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
-from tests.agents.conftest import parameters
+from tests.agents.conftest import made_up_rollout, make_agent, parameters
 from tests.environments import Stub
 
 NUM_STEPS, NUM_ENVS = 48, 2
@@ -52,11 +52,7 @@ def sb3_model(agent: PPO, env_id: str) -> Any:
 @pytest.mark.parametrize("allow_numpy", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
-    env_id: str,
-    allow_numpy: bool,
-    made_up_rollout: MakeRollout,
-    sb3_twin: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    env_id: str, allow_numpy: bool, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     agent = PPO(envs, CONFIG, seed=0, dtype=torch.float64, allow_numpy=allow_numpy)
@@ -77,7 +73,7 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
 def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
-    allow_numpy: bool, made_up_rollout: MakeRollout, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+    allow_numpy: bool, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trained(**settings: Any) -> dict[str, NDArray[Any]]:
         envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
@@ -98,7 +94,7 @@ def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_policy_past_the_kl_limit_is_unchanged(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
+def test_policy_past_the_kl_limit_is_unchanged(allow_numpy: bool) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
     agent = PPO(envs, replace(CONFIG, target_kl=1e-3), seed=0, allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
@@ -128,7 +124,7 @@ def test_approx_kl_and_entropy_tell_how_far_the_update_moved_the_policy() -> Non
     assert metrics["entropy"] == pytest.approx(between.entropy().mean().item(), rel=1e-5)
 
 
-def test_dummy_transitions_have_no_influence(make_agent: Callable[..., PPO]) -> None:
+def test_dummy_transitions_have_no_influence() -> None:
     clean, spoilt = make_agent(normalize_rewards=True), make_agent(normalize_rewards=True)
     rollout = clean.collect()
     dummies = ~rollout.valid
@@ -146,7 +142,7 @@ def test_dummy_transitions_have_no_influence(make_agent: Callable[..., PPO]) -> 
     assert clean.state_dict()["normalizer"]["count"] == rollout.num_valid
 
 
-def test_the_given_rewards_count_and_not_the_environments(make_agent: Callable[..., PPO]) -> None:
+def test_the_given_rewards_count_and_not_the_environments() -> None:
     own, given, other = make_agent(), make_agent(), make_agent()
     rollout = own.collect()
     own.update(rollout, rollout.rewards)
@@ -158,7 +154,7 @@ def test_the_given_rewards_count_and_not_the_environments(make_agent: Callable[.
     )
 
 
-def test_the_scale_of_rewards_matters_only_without_normalization(make_agent: Callable[..., PPO]) -> None:
+def test_the_scale_of_rewards_matters_only_without_normalization() -> None:
     def value_loss(scale: float, *, normalize: bool) -> float:
         agent = make_agent(normalize_rewards=normalize)
         rollout = agent.collect()
@@ -169,7 +165,7 @@ def test_the_scale_of_rewards_matters_only_without_normalization(make_agent: Cal
     assert value_loss(1e3, normalize=False) > 1e5 * value_loss(1.0, normalize=False)
 
 
-def test_statistics_of_observations_change_only_between_rollouts(make_agent: Callable[..., PPO]) -> None:
+def test_statistics_of_observations_change_only_between_rollouts() -> None:
     agent = make_agent()
     probe = np.array([[1.0, 2.0, 3.0]])
     first = agent.normalizer(probe)
@@ -181,7 +177,7 @@ def test_statistics_of_observations_change_only_between_rollouts(make_agent: Cal
     np.testing.assert_allclose(agent.normalizer.statistics.variance, seen.var(0))
 
 
-def test_non_finite_or_misshapen_rewards_change_nothing(make_agent: Callable[..., PPO]) -> None:
+def test_non_finite_or_misshapen_rewards_change_nothing() -> None:
     agent = make_agent(normalize_rewards=True)
     rollout = agent.collect()
     before = parameters(agent)
@@ -315,7 +311,7 @@ def test_a_restored_agent_may_have_another_number_of_environments() -> None:
     assert restored.total_steps == original.total_steps + 2 * 20 * 5
 
 
-def test_a_state_is_a_copy_of_arrays_and_json(make_agent: Callable[..., PPO]) -> None:
+def test_a_state_is_a_copy_of_arrays_and_json() -> None:
     agent = make_agent(normalize_rewards=True)
     iterate(agent, 1)
     state = agent.state_dict()
@@ -333,7 +329,7 @@ def test_a_state_is_a_copy_of_arrays_and_json(make_agent: Callable[..., PPO]) ->
     assert (state["policy"]["actor.0.weight"] != agent.state_dict()["policy"]["actor.0.weight"]).any()
 
 
-def test_the_state_of_another_environments_agent_is_refused_whole(make_agent: Callable[..., PPO]) -> None:
+def test_the_state_of_another_environments_agent_is_refused_whole() -> None:
     agent = make_agent()
     before = agent.state_dict()
     other = PPO(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2), PPOConfig(), seed=0)
@@ -355,7 +351,7 @@ def test_the_state_of_another_algorithm_is_refused_whole() -> None:
         np.testing.assert_equal(agent.state_dict(), before)
 
 
-def test_acting_deterministically_takes_the_mean_within_the_box(make_agent: Callable[..., PPO]) -> None:
+def test_acting_deterministically_takes_the_mean_within_the_box() -> None:
     agent = make_agent()
     observations = np.random.default_rng(0).normal(size=(6, 3))
     with torch.no_grad():

@@ -30,7 +30,7 @@ from agents.replay import ReplayBuffer, Transitions
 from agents.sac import SAC
 from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.squashed_gaussian import SquashedActorCritic, TwinCritic
-from tests.agents.conftest import BOX, CountingEnv
+from tests.agents.conftest import BOX, CountingEnv, counting_envs
 from tests.agents.test_ppo import Target
 
 MakeEnvs = Callable[..., SyncVectorEnv]
@@ -50,7 +50,7 @@ def train(agent: SAC, rounds: int) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_transitions_are_those_of_the_episodes(mode: AutoresetMode, counting_envs: MakeEnvs) -> None:
+def test_transitions_are_those_of_the_episodes(mode: AutoresetMode) -> None:
     agent = make_agent(counting_envs(mode))
     train(agent, 6)
     assert len(agent.buffer) == agent.total_steps
@@ -64,7 +64,7 @@ def test_transitions_are_those_of_the_episodes(mode: AutoresetMode, counting_env
     assert (np.abs(actions) <= 0.5).all()
 
 
-def test_actions_are_uniform_before_learning_starts(counting_envs: MakeEnvs) -> None:
+def test_actions_are_uniform_before_learning_starts() -> None:
     agent = make_agent(counting_envs(AutoresetMode.SAME_STEP), learning_starts=300, train_freq=1)
     metrics = train(agent, 99)
     assert metrics == [{}] * 99
@@ -75,7 +75,7 @@ def test_actions_are_uniform_before_learning_starts(counting_envs: MakeEnvs) -> 
 
 
 @pytest.mark.parametrize(("gradient_steps", "taken"), [(0, 0), (3, 3), (-1, 24)])
-def test_number_of_gradient_steps(counting_envs: MakeEnvs, gradient_steps: int, taken: int) -> None:
+def test_number_of_gradient_steps(gradient_steps: int, taken: int) -> None:
     agent = make_agent(
         counting_envs(AutoresetMode.SAME_STEP), learning_starts=0, gradient_steps=gradient_steps
     )
@@ -95,7 +95,7 @@ def test_it_learns_a_continuous_target_and_explores_less() -> None:
 
 
 @pytest.mark.parametrize("in_files", [False, True])
-def test_restored_agent_continues_alike(counting_envs: MakeEnvs, tmp_path: Path, *, in_files: bool) -> None:
+def test_restored_agent_continues_alike(tmp_path: Path, *, in_files: bool) -> None:
     def make(seed: int) -> SAC:
         return make_agent(counting_envs(), seed, tmp_path if in_files else None)
 
@@ -116,13 +116,13 @@ def test_restored_agent_continues_alike(counting_envs: MakeEnvs, tmp_path: Path,
         assert train(restored, 2) == train(agent, 2)
 
 
-def test_the_same_seed_gives_the_same_run(counting_envs: MakeEnvs) -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     first, second, other = (train(make_agent(counting_envs(), seed), 4)[-1] for seed in (3, 3, 4))
     assert first == second
     assert first != other
 
 
-def test_rewards_are_relabeled_and_critics_reset(counting_envs: MakeEnvs) -> None:
+def test_rewards_are_relabeled_and_critics_reset() -> None:
     agent = make_agent(counting_envs())
     train(agent, 4)
     agent.relabel(lambda observations, *_: observations[:, 0])
@@ -137,7 +137,7 @@ def test_rewards_are_relabeled_and_critics_reset(counting_envs: MakeEnvs) -> Non
     assert train(agent, 1)[0]["critic_loss"] > 0
 
 
-def test_bad_rewards_change_nothing(counting_envs: MakeEnvs) -> None:
+def test_bad_rewards_change_nothing() -> None:
     agent = make_agent(counting_envs())
     rollout = agent.collect()
     with pytest.raises(ShapeError, match=r"rewards of shape \(8, 3\), got \(8,\)"):
@@ -185,21 +185,21 @@ def test_spaces_that_it_cannot_learn_are_refused(observations: Box, actions: Any
         make_agent(SyncVectorEnv([lambda: Env(0, actions)]))
 
 
-def test_a_second_process_is_refused(counting_envs: MakeEnvs) -> None:
+def test_a_second_process_is_refused() -> None:
     agent = make_agent(counting_envs())
     agent.ranks = Ranks(0, 2)
     with pytest.raises(InvalidConfigError, match="SAC trains in a single process"):
         agent.collect()
 
 
-def test_another_policy_is_refused(counting_envs: MakeEnvs) -> None:
+def test_another_policy_is_refused() -> None:
     agent = make_agent(counting_envs())
     state = make_agent(counting_envs(), hidden_sizes=(8,)).state_dict()
     with pytest.raises(StateMismatchError, match="parameter shapes"):
         agent.load_policy(state)
 
 
-def test_actions_fill_the_bounds(counting_envs: MakeEnvs) -> None:
+def test_actions_fill_the_bounds() -> None:
     space = Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32))
     agent = make_agent(counting_envs(action_space=space), learning_starts=10_000)
     train(agent, 40)

@@ -17,7 +17,7 @@ from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Batch, OnPolicyRollout, generalized_advantages, require_finite
 from agents.trpo import TRPO, TRPOConfig
-from tests.agents.conftest import parameters
+from tests.agents.conftest import counting_envs, make_agent, parameters
 from tests.environments import Stub
 
 MODES = list(AutoresetMode)
@@ -48,7 +48,7 @@ def expected_transitions(env: int, count: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_valid_transitions_match_the_episodes(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
+def test_valid_transitions_match_the_episodes(mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode)
     rollouts = [agent.collect() for _ in range(3)]
     for env in range(3):
@@ -57,7 +57,7 @@ def test_valid_transitions_match_the_episodes(mode: AutoresetMode, make_agent: C
     assert agent.total_steps == sum(rollout.num_valid for rollout in rollouts)
 
 
-def test_a_rollout_tells_its_steps_and_is_no_other_for_it(make_agent: Callable[..., PPO]) -> None:
+def test_a_rollout_tells_its_steps_and_is_no_other_for_it() -> None:
     told: list[int] = []
     watched, alone = make_agent(num_steps=29).collect(told.append), make_agent(num_steps=29).collect()
     assert told == list(range(1, 30))
@@ -65,7 +65,7 @@ def test_a_rollout_tells_its_steps_and_is_no_other_for_it(make_agent: Callable[.
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_only_next_step_autoreset_has_dummies(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
+def test_only_next_step_autoreset_has_dummies(mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode, num_steps=29)
     first, second = agent.collect(), agent.collect()
     ended = np.concatenate([first.ended, second.ended])
@@ -78,7 +78,7 @@ def test_only_next_step_autoreset_has_dummies(mode: AutoresetMode, make_agent: C
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_truncation_uses_the_final_observation(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
+def test_truncation_uses_the_final_observation(mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode)
     rollout = agent.collect()
     expected = np.zeros_like(rollout.bootstrap_values)
@@ -91,7 +91,7 @@ def test_truncation_uses_the_final_observation(mode: AutoresetMode, make_agent: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_next_observations_stay_in_the_episode(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
+def test_next_observations_stay_in_the_episode(mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode, num_steps=29)
     rollouts = [agent.collect(), agent.collect()]
     edge = rollouts[0].valid[-1] & rollouts[0].ended[-1]
@@ -129,9 +129,7 @@ def test_a_physics_environment_gives_the_same_episodes_in_every_mode(mode: Autor
         gymnasium.spaces.Discrete(2),
     ],
 )
-def test_executed_actions_are_what_the_environment_takes(
-    space: gymnasium.Space[Any], counting_envs: Callable[..., SyncVectorEnv]
-) -> None:
+def test_executed_actions_are_what_the_environment_takes(space: gymnasium.Space[Any]) -> None:
     rollout = PPO(counting_envs(action_space=space), PPOConfig(num_steps=50), seed=0).collect()
     assert rollout.executed_actions.dtype == space.dtype
     assert all(space.contains(action) for step in rollout.executed_actions for action in step)
@@ -142,7 +140,7 @@ def test_executed_actions_are_what_the_environment_takes(
         assert (rollout.actions != rollout.executed_actions).any()
 
 
-def test_log_probabilities_and_values_are_those_of_the_policy(make_agent: Callable[..., PPO]) -> None:
+def test_log_probabilities_and_values_are_those_of_the_policy() -> None:
     agent = make_agent()
     agent.update(rollout := agent.collect(), rollout.rewards)
     rollout = agent.collect()
@@ -181,7 +179,7 @@ def test_nan_stops_the_rollout(what: str, mode: AutoresetMode) -> None:
         PPO(envs, PPOConfig(num_steps=30), seed=0).collect()
 
 
-def test_hidden_autoreset_mode_is_refused(counting_envs: Callable[..., SyncVectorEnv]) -> None:
+def test_hidden_autoreset_mode_is_refused() -> None:
     envs = counting_envs()
     del envs.metadata["autoreset_mode"]
     with pytest.raises(UnsupportedEnvironmentError, match="autoreset_mode"):
@@ -371,7 +369,7 @@ def test_values_move_to_the_returns_of_the_new_rewards(make: MakeAgent) -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_all_values_are_computed_again(make_agent: Callable[..., PPO], mode: AutoresetMode) -> None:
+def test_all_values_are_computed_again(mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode)
     rollout = agent.collect()
     same = agent.sampler.revalued(rollout)
@@ -396,7 +394,7 @@ def test_an_update_estimates_advantages_by_the_critic_that_was_trained() -> None
     np.testing.assert_equal(parameters(agent), parameters(other))
 
 
-def test_rewards_are_scaled_once_for_several_critic_updates(make_agent: Callable[..., PPO]) -> None:
+def test_rewards_are_scaled_once_for_several_critic_updates() -> None:
     states = []
     for epochs in (0, 5):
         agent = make_agent(normalize_rewards=True)

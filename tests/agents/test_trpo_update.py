@@ -18,7 +18,7 @@ from torch import Tensor
 from agents.heads import GaussianHead, action_head
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
-from tests.agents.conftest import parameters
+from tests.agents.conftest import counting_envs, made_up_rollout, parameters
 
 NUM_STEPS, NUM_ENVS = 64, 2
 MakeRollout = Callable[[TRPO], OnPolicyRollout]
@@ -60,11 +60,7 @@ def sb3_model(agent: TRPO, env_id: str) -> Any:
 @pytest.mark.parametrize("allow_numpy", [True, False])
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "Reacher-v5"])
 def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
-    env_id: str,
-    allow_numpy: bool,
-    made_up_rollout: MakeRollout,
-    sb3_twin: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    env_id: str, allow_numpy: bool, sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent(env_id, allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
@@ -83,7 +79,7 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["line_search_success"] == 1.0
 
 
-def test_step_without_gain_is_undone(made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_without_gain_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent("Pendulum-v1", line_search_max_iter=3)
     rollout = made_up_rollout(agent)
     before = parameters(agent)
@@ -97,7 +93,7 @@ def test_step_without_gain_is_undone(made_up_rollout: MakeRollout, monkeypatch: 
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_equal_advantages_change_nothing(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
+def test_equal_advantages_change_nothing(allow_numpy: bool) -> None:
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
     zero = np.zeros_like(rollout.values)
@@ -111,7 +107,7 @@ def test_equal_advantages_change_nothing(allow_numpy: bool, made_up_rollout: Mak
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_entropy_is_gained_where_it_counts(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
+def test_entropy_is_gained_where_it_counts(allow_numpy: bool) -> None:
     """Check where all advantages are alike it is all of the objective: torch's, of the new distribution."""
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy, ent_coef=0.1)
     rollout = made_up_rollout(agent)
@@ -131,7 +127,7 @@ def test_entropy_is_gained_where_it_counts(allow_numpy: bool, made_up_rollout: M
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_box_actions_are_flattened(allow_numpy: bool, counting_envs: Callable[..., SyncVectorEnv]) -> None:
+def test_box_actions_are_flattened(allow_numpy: bool) -> None:
     """Only the environment sees the shape."""
 
     def trained(shape: tuple[int, ...]) -> TRPO:
@@ -146,7 +142,7 @@ def test_box_actions_are_flattened(allow_numpy: bool, counting_envs: Callable[..
     np.testing.assert_equal(parameters(trained((2, 3))), row)
 
 
-def test_the_policy_keeps_within_the_limit(made_up_rollout: MakeRollout) -> None:
+def test_the_policy_keeps_within_the_limit() -> None:
     agent = make_agent("Reacher-v5", target_kl=0.003)
     rollout = made_up_rollout(agent)
     inputs = agent.policy.tensor(agent.normalizer(rollout.observations)).flatten(0, 1)

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from stack.postgres import PostgreSQL
 from stack.process import Service, State
 from stack.supervisor import Display
 from tests.databases import database_of
-from tests.waiting import completed
+from tests.waiting import completed, free_port
 
 SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3, seconds=2.0)
 
@@ -100,13 +100,13 @@ def server() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def link(server: socket.socket, free_port: Callable[[], int]) -> Iterator[tuple[Link, int]]:
+def link(server: socket.socket) -> Iterator[tuple[Link, int]]:
     port = free_port()
     with Link(port, server.getsockname()[1]) as link:
         yield link, port
 
 
-def test_a_link_leads_to_whichever_server_is_there(free_port: Callable[[], int]) -> None:
+def test_a_link_leads_to_whichever_server_is_there() -> None:
     port, first, second = (free_port() for _ in range(3))
 
     def serving(*ports: int) -> list[int]:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.containers.composed import PAGE, ROOT, Engine, Experiment, Stack, find_engine
 from tests.servers import serving
+from tests.waiting import free_port
 
 IMAGES = "rl-teacher-test"
 ROLES = ("site", "render", "trainer")
@@ -84,9 +85,7 @@ def images(build: Build) -> str:
 
 
 @pytest.fixture(scope="session")
-def make_stack(
-    engine: Engine, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MakeStack]:
+def make_stack(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeStack]:
     """Make a stack, given a project name; its containers and volumes are removed after the tests."""
     made: list[Stack] = []
 

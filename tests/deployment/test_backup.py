@@ -35,14 +35,13 @@ from tests.deployment.backed_up import (
     served_by_s3,
 )
 from tests.forks import run_python
-from tests.waiting import completed
+from tests.waiting import completed, free_port
 
 
 def test_postgresql_and_s3_come_back_whole(
     migrated_postgresql: Callable[[str], str],
     new_database: Callable[[str], str],
     tmp_path: Path,
-    free_port: Callable[[], int],
     run_dir: Path,
 ) -> None:
     """Into a database without tables; one with tables is in the test of an older version."""
@@ -371,10 +370,7 @@ def test_only_an_empty_system_is_restored_into(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_backup_leaves_nothing_that_looks_whole(
-    tmp_path: Path,
-    free_port: Callable[[], int],
-    number: signal.Signals,
-    embedded: Callable[[Path], dict[str, str]],
+    tmp_path: Path, number: signal.Signals, embedded: Callable[[Path], dict[str, str]]
 ) -> None:
     site = embedded(tmp_path / "state")
     with socket.create_server(("127.0.0.1", port := free_port())) as store:  # it never answers

@@ -24,7 +24,7 @@ from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.tasks import TASK, celery_app, clip_request
 from teacher.envs.recipe import EpisodeRecipe
 from tests.databases import database_of
-from tests.waiting import completed, wait_until
+from tests.waiting import completed, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +66,7 @@ def started(image: Any, command: Any, environment: Mapping[str, str]) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def redis_port(
-    compose: Any, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
+def redis_port(compose: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a Redis that was started and found healthy as Compose does it."""
     service, port = compose["services"]["redis"], free_port()
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
@@ -154,7 +152,7 @@ def test_all_that_was_left_out_of_the_images_here_needs_root(site_image: Any, re
 
 @pytest.mark.usefixtures("set_up")
 def test_the_web_service_gets_healthy_serves_and_stops(
-    site_image: Any, compose: Any, environment: Environment, free_port: Callable[[], int]
+    site_image: Any, compose: Any, environment: Environment
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     command = [word.replace("0.0.0.0:8000", url.removeprefix("http://")) for word in site_image.command]

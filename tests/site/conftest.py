@@ -204,8 +204,6 @@ def client_of(user: User) -> Client:
 
 Put = Callable[[str], None]
 Invited = Callable[[str], Browser]
-SideOf = Callable[[Any, str], str]
-Expire = Callable[..., None]
 Stored = Callable[[], list[str]]
 
 
@@ -375,28 +373,16 @@ def label(browser: Browser, lease: Any) -> Any:
     return browser.answer(lease)
 
 
-@pytest.fixture
-def expire() -> Expire:
+def expire(*leases: Any) -> None:
     """Let leases expire, by the database's clock."""
-
-    def expire(*leases: Any) -> None:
-        Lease.objects.filter(uuid__in=[lease["uuid"] for lease in leases]).update(expires_at=Now())
-
-    return expire
+    Lease.objects.filter(uuid__in=[lease["uuid"] for lease in leases]).update(expires_at=Now())
 
 
-@pytest.fixture
-def side_of() -> SideOf:
+def side_of(lease: Any, which: str) -> str:
     """Tell on which side of the screen a lease shows ``first`` or ``second``."""
-
-    def side_of(lease: Any, which: str) -> str:
-        swapped = Lease.objects.get(uuid=lease["uuid"]).swapped
-        return "right" if (which == "first") == swapped else "left"
-
-    return side_of
+    swapped = Lease.objects.get(uuid=lease["uuid"]).swapped
+    return "right" if (which == "first") == swapped else "left"
 
 
-@pytest.fixture
-def stored() -> Callable[[str], Comparison]:
-    """Read a comparison from the database."""
-    return lambda uuid: Comparison.objects.get(uuid=UUID(uuid))
+def stored(uuid: str) -> Comparison:
+    return Comparison.objects.get(uuid=UUID(uuid))

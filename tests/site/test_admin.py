@@ -18,7 +18,7 @@ from django.utils import timezone
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import invites, webhooks, wording
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-from tests.site.conftest import Browser, Invited, Trainer, owner_of
+from tests.site.conftest import Browser, Invited, Trainer, owner_of, side_of
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 LISTS: list[Any] = [*MODELS, LogEntry]
@@ -288,7 +288,7 @@ def test_leases_are_released(root: Client, trainer: Trainer, invite: Invited) ->
 
 @pytest.mark.both_databases
 def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
-    root: Client, trainer: Trainer, invite: Invited, side_of: Any
+    root: Client, trainer: Trainer, invite: Invited
 ) -> None:
     ann, bob = invite("ann"), invite("bob")
     trainer.overlap(2)

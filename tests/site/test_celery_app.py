@@ -23,7 +23,7 @@ from human_feedback_site.environment import read_redis_url
 from human_feedback_site.feedback.services.chores import CHORES
 from tests.servers import assert_silence_is_given_up
 from tests.site.conftest import Browser, Trainer
-from tests.waiting import completed
+from tests.waiting import completed, free_port
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ class Redis:
 
 
 @pytest.fixture
-def redis(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Redis]:
+def redis(tmp_path: Path) -> Iterator[Redis]:
     """A Redis that is not started yet."""
     redis = Redis(tmp_path, free_port())
     yield redis

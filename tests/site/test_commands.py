@@ -33,7 +33,7 @@ from human_feedback_site.feedback.pages.views import account_key
 from human_feedback_site.feedback.services.accounts import token_of
 from tests.databases import Using, database_of
 from tests.site.conftest import Trainer, owner_of
-from tests.waiting import completed
+from tests.waiting import completed, free_port
 
 
 def output(command: str, *args: str, **options: object) -> str:
@@ -192,7 +192,7 @@ def last_words(*command: str) -> str:
     "where", ["postgresql://ada:hidden@127.0.0.1:{port}/site", "sqlite:///{folder}/none/site"]
 )
 def test_a_database_that_is_away_ends_any_command_with_one_line(
-    command: tuple[str, ...], where: str, tmp_path: Path, using: Using, free_port: Callable[[], int]
+    command: tuple[str, ...], where: str, tmp_path: Path, using: Using
 ) -> None:
     with using(where.format(port=free_port(), folder=tmp_path)):
         line = last_words(*command)

@@ -32,7 +32,7 @@ from human_feedback_site.feedback.services.answers import Answer, Revision, reco
 from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
-from tests.site.conftest import Browser, Expire, Invited, Trainer, own_connection, race
+from tests.site.conftest import Browser, Invited, Trainer, expire, own_connection, race
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
@@ -250,7 +250,7 @@ def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
 
 
 def test_an_expired_lease_is_renewed_or_given_away_but_not_both(
-    trainer: Trainer, browsers: list[Browser], expire: Expire
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     for _ in range(ROUNDS):
         [uuid] = trainer.register()

@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     PromptVersion,
 )
 from human_feedback_site.feedback.services.wording import edit_prompt, set_text
-from tests.site.conftest import Browser, Trainer, client_of
+from tests.site.conftest import Browser, Trainer, client_of, expire
 
 PAGE = "/experiments/hopper/consent"
 LABEL = "/experiments/hopper/label"
@@ -177,7 +177,7 @@ def test_label_has_the_prompt_of_its_lease(trainer: Trainer, browser: Browser, r
     assert versions() == [1, 1, 2, 2]
 
 
-def test_returning_lease_has_new_prompt(browser: Browser, lease: Any, reword: Any, expire: Any) -> None:
+def test_returning_lease_has_new_prompt(browser: Browser, lease: Any, reword: Any) -> None:
     expire(lease)
     reword()
     assert browser.ask(1, held=[lease["uuid"]])["renewed"] == [lease["uuid"]]

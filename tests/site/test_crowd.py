@@ -33,7 +33,7 @@ from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, fa
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services import accounts, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Invited, SideOf, Trainer, own_connection
+from tests.site.conftest import Browser, Invited, Trainer, own_connection, side_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -146,7 +146,7 @@ def test_gold_takes_no_place(gold: list[str], invite: Invited) -> None:
     assert pairs(invite("d").lease(1)) == held[0]
 
 
-def test_gold_failures_stop(gold: list[str], trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
+def test_gold_failures_stop(gold: list[str], trainer: Trainer, browser: Browser) -> None:
     setting(warn_failures=2, stop_failures=4)
     notices = []
     for _ in range(6):
@@ -159,7 +159,7 @@ def test_gold_failures_stop(gold: list[str], trainer: Trainer, browser: Browser,
     assert Participation.objects.get().gold_checks == "0000"
 
 
-def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invited, side_of: SideOf) -> None:
+def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invited) -> None:
     setting(stop_failures=1)
     trainer.register()
     bad, good = invite("bad"), invite("good")
@@ -171,7 +171,7 @@ def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invi
     assert bad.answer(real)["status"] == "surplus"
 
 
-def test_a_stopped_labeler_can_be_readmitted(gold: list[str], browser: Browser, side_of: SideOf) -> None:
+def test_a_stopped_labeler_can_be_readmitted(gold: list[str], browser: Browser) -> None:
     setting(stop_failures=1)
     [lease] = browser.lease()
     browser.answer(lease, side_of(lease, "second"))
@@ -183,7 +183,7 @@ def test_a_stopped_labeler_can_be_readmitted(gold: list[str], browser: Browser, 
     assert browser.ask()["notice"] == "stopped"
 
 
-def test_right_answers_to_gold_are_no_failures(gold: list[str], browser: Browser, side_of: SideOf) -> None:
+def test_right_answers_to_gold_are_no_failures(gold: list[str], browser: Browser) -> None:
     for _ in range(11):
         [lease] = browser.lease()
         browser.answer(lease, side_of(lease, "first"))
@@ -294,7 +294,7 @@ def test_a_pair_that_came_back_by_undo_need_not_be_watched_again(trainer: Traine
 # Repeats
 
 
-def test_repeats_come_late_and_once(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
+def test_repeats_come_late_and_once(trainer: Trainer, browser: Browser) -> None:
     trainer.register(REPEAT_AFTER + 5)
     setting(repeat_rate=1.0)
     seen = []

@@ -26,7 +26,7 @@ from standardwebhooks import Webhook
 
 from human_feedback_site.embedded import EmbeddedSite, _last_port
 from human_feedback_site.private import read_secret_key
-from tests.conftest import refusals
+from tests.conftest import damaged, refusals
 from tests.servers import serving
 from tests.site.conftest import settings_of
 from tests.site.webhooks.conftest import Receiver
@@ -260,7 +260,7 @@ def test_a_damaged_token_is_replaced(db: None, settings: Settings, tmp_path: Pat
     assert (tmp_path / "token").read_bytes() != content
 
 
-def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, damaged: Damaged) -> None:
+def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     for content in damaged(json.dumps({"port": 8000, "url": "http://127.0.0.1:8000"}).encode()):
         lock.write_bytes(content)

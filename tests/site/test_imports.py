@@ -5,7 +5,7 @@ import io
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import write_csv, write_parquet
+from tests.conftest import damaged
 from tests.site.conftest import Browser, Invited, Trainer
 
 Exported = dict[str, bytes]
@@ -660,11 +661,7 @@ def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_on
 @pytest.mark.parametrize("kind", [export, as_parquet], ids=["csv", "parquet"])
 @pytest.mark.parametrize("table", ["comparisons", "labels"])
 def test_a_damaged_file_is_refused_or_says_something_else(
-    story: Exported,
-    bring_back: BringBack,
-    damaged: Callable[[bytes], Iterator[bytes]],
-    table: str,
-    kind: Callable[[], Exported],
+    story: Exported, bring_back: BringBack, table: str, kind: Callable[[], Exported]
 ) -> None:
     refused, intact = 0, kind()
     for content in damaged(intact[table]):

@@ -1,7 +1,6 @@
 """Answers are never lost, doubled or inverted; undo and revision append answers too."""
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,7 +11,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, expire, side_of, stored
 
 pytestmark = pytest.mark.both_databases
 
@@ -80,12 +79,12 @@ def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invi
     assert other.send("POST", "/labels", body).status_code == 409
 
 
-def test_late_answer_takes_free_slot(browser: Browser, lease: Any, expire: Expire) -> None:
+def test_late_answer_takes_free_slot(browser: Browser, lease: Any) -> None:
     expire(lease)
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_late_answer_is_surplus(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_late_answer_is_surplus(trainer: Trainer, invite: Invited) -> None:
     trainer.register(2)
     late, other = invite("late"), invite("other")
     leases = late.lease(2)
@@ -106,7 +105,7 @@ def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: 
     assert trainer.decisions()["last_seq"] == 1
 
 
-def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -157,7 +156,7 @@ def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, 
     assert other.lease() == []
 
 
-def test_undone_lease_never_expires(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_undone_lease_never_expires(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     again = browser.undo(browser.answer(browser.lease()[0]))["lease"]
     expire(again)
@@ -189,7 +188,7 @@ def test_an_answer_is_undone_once(trainer: Trainer, browser: Browser) -> None:
     assert browser.send("POST", f"/labels/{other['uuid']}/undo", {"uuid": known}).status_code == 409
 
 
-def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     late, other = invite("late"), invite("other")
     [lease] = late.lease()
@@ -201,7 +200,7 @@ def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invited, expire: Exp
     assert Comparison.objects.get().status == Comparison.Status.ANSWERED
 
 
-def test_decision_by_overlap(trainer: Trainer, invite: Invited, side_of: SideOf) -> None:
+def test_decision_by_overlap(trainer: Trainer, invite: Invited) -> None:
     trainer.overlap(3)
     trainer.register()
     browsers = [invite(name) for name in ("a", "b", "c")]
@@ -237,9 +236,7 @@ def revise(label: Any, choice: str, uuid: UUID | None = None) -> Label:
     return revise_answer(old.labeler, Revision(uuid or uuid4(), old.uuid, choice))
 
 
-def test_the_new_answer_counts_and_the_old_one_stays(
-    trainer: Trainer, browser: Browser, stored: Callable[[str], Comparison]
-) -> None:
+def test_the_new_answer_counts_and_the_old_one_stays(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
     label = browser.answer(browser.lease()[0], "left")
     before = trainer.decisions()["items"][-1]["decision"]

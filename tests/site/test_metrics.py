@@ -15,7 +15,7 @@ from pytest_django import Settings
 from human_feedback_site.feedback.models import Experiment, Label, Participation
 from human_feedback_site.feedback.selectors.metrics import is_below_chance
 from human_feedback_site.feedback.services import accounts
-from tests.site.conftest import Browser, Expire, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, expire
 
 TOKEN = "only-for-tests-" + "0123456789" * 3
 Read = Callable[..., dict[str, float]]
@@ -106,7 +106,7 @@ def test_a_new_experiment_counts_nothing(trainer: Trainer, read: Read) -> None:
 
 
 @pytest.mark.both_databases
-def test_work_shows_in_the_figures(trainer: Trainer, invite: Invited, expire: Expire, read: Read) -> None:
+def test_work_shows_in_the_figures(trainer: Trainer, invite: Invited, read: Read) -> None:
     trainer.register(5)
     trainer.experiment.comparisons.update(created_at=Now() - timedelta(seconds=300))
     trainer.register(1)

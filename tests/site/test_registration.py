@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +14,7 @@ from human_feedback_site.feedback.media.store import FolderMedia
 from human_feedback_site.feedback.models import Comparison, Experiment, TrainingPoint
 from human_feedback_site.feedback.selectors.experiments import learning_curves
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, side_of, stored
 
 
 @pytest.mark.both_databases
@@ -158,7 +157,7 @@ def test_store_failure_stops_the_checks(trainer: Trainer, monkeypatch: pytest.Mo
 
 @pytest.mark.both_databases
 def test_cancelling_twice_is_cancelling_once_and_answered_ones_stay(
-    trainer: Trainer, browser: Browser, stored: Callable[[str], Comparison]
+    trainer: Trainer, browser: Browser
 ) -> None:
     [answered] = trainer.register()
     browser.answer(browser.lease()[0])
@@ -189,7 +188,7 @@ def test_answer_to_a_cancelled_comparison_is_kept(trainer: Trainer, browser: Bro
 
 
 @pytest.mark.both_databases
-def test_list_of_comparisons(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
+def test_list_of_comparisons(trainer: Trainer, browser: Browser) -> None:
     first, second = trainer.register(2)
     [lease] = browser.lease()  # the newest
     browser.answer(lease, side_of(lease, "second"))

@@ -27,7 +27,7 @@ from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.decisions import complete_labels
-from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer, race
+from tests.site.conftest import Browser, Invited, Trainer, expire, race, side_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -35,7 +35,7 @@ BothAnswer = Callable[..., tuple[Any, Any]]
 
 
 @pytest.fixture
-def both_answer(invite: Invited, expire: Expire, side_of: SideOf) -> BothAnswer:
+def both_answer(invite: Invited) -> BothAnswer:
     """Let ``late`` answer the only pair while ``other`` holds it, then ``other``; return both replies."""
 
     def both_answer(late_says: str = "first", other_says: str = "second") -> tuple[Any, Any]:
@@ -76,7 +76,7 @@ def test_first_answer_counts(trainer: Trainer, both_answer: BothAnswer, invite: 
 
 
 def test_two_labels_count_with_overlap_two(
-    trainer: Trainer, both_answer: BothAnswer, invite: Invited, side_of: SideOf
+    trainer: Trainer, both_answer: BothAnswer, invite: Invited
 ) -> None:
     trainer.overlap(2)
     trainer.register()
@@ -115,7 +115,7 @@ def test_surplus_counts_when_wanted_again(trainer: Trainer, both_answer: BothAns
 
 
 def test_an_undo_gives_the_pair_back_and_its_place_to_a_surplus_label(
-    trainer: Trainer, both_answer: BothAnswer, invite: Invited, side_of: SideOf
+    trainer: Trainer, both_answer: BothAnswer, invite: Invited
 ) -> None:
     trainer.register()
     label, _ = both_answer()
@@ -173,7 +173,7 @@ def test_readmitted_surplus_counts(trainer: Trainer, both_answer: BothAnswer, in
     assert invite("newcomer").answer(lease)["status"] == "surplus"
 
 
-def test_late_label_counts_when_reopened(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
+def test_late_label_counts_when_reopened(trainer: Trainer, browser: Browser) -> None:
     uuids = trainer.register()
     [lease] = browser.lease()
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids})
@@ -183,7 +183,7 @@ def test_late_label_counts_when_reopened(trainer: Trainer, browser: Browser, sid
     assert decided(trainer) == [("second", 1)]
 
 
-def test_answered_pairs_are_not_cancelled(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_answered_pairs_are_not_cancelled(trainer: Trainer, invite: Invited) -> None:
     uuids = trainer.register(2)
     late, other = invite("late"), invite("other")
     leases = late.lease(2)
@@ -220,7 +220,7 @@ def test_an_upgrade_completes_what_0_1_0_wrote(trainer: Trainer, both_answer: Bo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_late_answers_at_once_fill_each_place_once(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_late_answers_at_once_fill_each_place_once(trainer: Trainer, invite: Invited) -> None:
     trainer.register(6)
     late = [invite(f"late-{number}") for number in range(3)]
     held: list[list[Any]] = []
@@ -253,7 +253,7 @@ def test_one_lease_gives_one_answer(trainer: Trainer, browser: Browser, overlap:
     assert browser.ask()["notice"] is None
 
 
-def test_one_label_from_two_browsers(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_one_label_from_two_browsers(trainer: Trainer, browser: Browser) -> None:
     trainer.overlap(2)
     trainer.register()
     [old] = browser.lease()
@@ -330,7 +330,7 @@ def test_stopped_labelers_answers_are_void(trainer: Trainer, browser: Browser) -
     assert browser.answer(again)["status"] == "counted"
 
 
-def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
+def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
     moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
     Experiment.objects.update(gold_rate=1.0)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from tests.suites.tracked import (
     tensorboard_points,
     videos,
 )
+from tests.waiting import free_port
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real MLflow server without any runs."""
     folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
     url = f"http://127.0.0.1:{port}"
@@ -73,7 +74,7 @@ def test_a_run_is_tracked_across_ctrl_c_and_resume(tmp_path: Path, server: str) 
     assert filmed == [f"videos/{name}" for name in videos(tmp_path)]
 
 
-def test_without_its_server_a_run_trains_untracked(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_without_its_server_a_run_trains_untracked(tmp_path: Path) -> None:
     host = f"127.0.0.1:{free_port()}"
     variables = {"MLFLOW_TRACKING_URI": f"http://me:hidden@{host}"}
     assert_trains_untracked(tmp_path, "mlflow", f"no server responds at http://{host} (Connection", variables)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.suites.tracked import (
     tensorboard_points,
     videos,
 )
+from tests.waiting import free_port
 
 _TOKEN = "0" * 32
 _SERVE = "import trackio; trackio.show(open_browser=False, block_thread=True, server_port={})"
@@ -71,13 +72,13 @@ def check(folder: Path, url: str) -> None:
     assert artifacts == {"ShortReacher-v1-tracked-checkpoint", "ShortReacher-v1-tracked-predictor"}
 
 
-def test_local_run_is_tracked_across_resume(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_local_run_is_tracked_across_resume(tmp_path: Path) -> None:
     stopped_and_resumed(tmp_path, "trackio", {"TRACKIO_DIR": str(tmp_path / "data")})
     with server(tmp_path, free_port()) as url:
         check(tmp_path, url)
 
 
-def test_remote_run_is_tracked_across_resume(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_remote_run_is_tracked_across_resume(tmp_path: Path) -> None:
     with server(tmp_path, free_port()) as url:
         variables = {
             "TRACKIO_DIR": str(tmp_path / "own"),
@@ -87,7 +88,7 @@ def test_remote_run_is_tracked_across_resume(tmp_path: Path, free_port: Callable
         check(tmp_path, url)
 
 
-def test_without_its_server_a_run_trains_untracked(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_without_its_server_a_run_trains_untracked(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     variables = {"TRACKIO_DIR": str(tmp_path), "TRACKIO_SERVER_URL": f"{url}/?write_token={_TOKEN}"}
     assert_trains_untracked(tmp_path, "trackio", f"no server responds at {url} (Connection", variables)

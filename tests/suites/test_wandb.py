@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.suites.tracked import (
     tensorboard_points,
     videos,
 )
+from tests.waiting import free_port
 
 _BLOCK = 32 * 1024
 _LAST_PARTS = (1, 4)
@@ -72,7 +73,7 @@ def test_without_an_account_a_run_trains_untracked(tmp_path: Path) -> None:
     assert_trains_untracked(tmp_path, "wandb", "run wandb login, or set WANDB_MODE=offline", {})
 
 
-def test_without_its_server_a_run_trains_untracked(tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_without_its_server_a_run_trains_untracked(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     variables = {"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}
     assert_trains_untracked(tmp_path, "wandb", url, variables)

@@ -11,7 +11,7 @@ import functools
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.warmstart import read_policy
 from teacher.wrapper.labels import run_id_in
+from tests.conftest import damaged
 from tests.teacher.conftest import config_in
 
 MakeSegment = Callable[..., Segment]
@@ -302,9 +303,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_damaged_file_is_refused_in_one_line(
-    kind: Kind, tmp_path: Path, make_segment: MakeSegment, damaged: Callable[[bytes], Iterator[bytes]]
-) -> None:
+def test_a_damaged_file_is_refused_in_one_line(kind: Kind, tmp_path: Path, make_segment: MakeSegment) -> None:
     path = kind.write(tmp_path, make_segment)
     intact = path.read_bytes()
     kind.read(path)

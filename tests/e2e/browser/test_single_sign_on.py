@@ -12,10 +12,11 @@ from tests.e2e.browser.conftest import PATIENCE_MS
 from tests.identity_provider import IdentityProvider
 from tests.identity_provider_site import PASSWORD
 from tests.site.production.conftest import Production
+from tests.waiting import free_port
 
 
 @pytest.fixture
-def provider(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> IdentityProvider:
+def provider(tmp_path_factory: pytest.TempPathFactory) -> IdentityProvider:
     """A provider that does not run yet."""
     return IdentityProvider(tmp_path_factory.mktemp("provider"), free_port())
 

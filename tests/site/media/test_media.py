@@ -32,6 +32,7 @@ from human_feedback_site.feedback.media.store import (
 from tests.conftest import S3Server
 from tests.servers import Handler, serving
 from tests.site.conftest import Browser, Trainer
+from tests.waiting import free_port
 
 CLIP = bytes(range(200))
 KEY = "hopper/1/first.mp4"
@@ -204,12 +205,7 @@ def test_failing_store_tried_thrice(
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_registering_while_the_store_is_away_is_retried(
-    trainer: Trainer,
-    s3: Any,
-    settings: Settings,
-    refusing: Callable[..., str],
-    free_port: Callable[[], int],
-    is_there: bool,
+    trainer: Trainer, s3: Any, settings: Settings, refusing: Callable[..., str], is_there: bool
 ) -> None:
     settings.TEACHER_STORAGE = f"s3://clips/away/{is_there}"  # a store is opened once for each address
     settings.S3_ENDPOINT_URL = refusing(503, "") if is_there else f"http://127.0.0.1:{free_port()}"
@@ -253,7 +249,7 @@ def test_the_prefix_of_the_storage_is_kept(s3: Any, url: str, full: str) -> None
     assert urlsplit(S3Media(url).url("a/b.mp4")).path == f"/clips/{full}"
 
 
-def test_s3_is_allowed_by_the_policy(client: Client, s3: Any, db: None, side_of: Callable[..., str]) -> None:
+def test_s3_is_allowed_by_the_policy(client: Client, s3: Any, db: None) -> None:
     policy = client.get("/accounts/login/")["Content-Security-Policy"]
     origin = media_store().origin
     assert f"media-src 'self' blob: {origin};" in policy
@@ -366,11 +362,7 @@ def test_bucket_in_endpoint_url_is_reported(
 
 
 def test_unreachable_store_is_reported(
-    trainer: Trainer,
-    fresh_s3: S3Server,
-    settings: Settings,
-    free_port: Callable[[], int],
-    caplog: pytest.LogCaptureFixture,
+    trainer: Trainer, fresh_s3: S3Server, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.S3_ENDPOINT_URL = f"http://127.0.0.1:{free_port()}"
     answer = register(trainer)

@@ -4,7 +4,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.media.store import S3Media, media_store
 from tests.conftest import S3Server
+from tests.waiting import free_port
 
 
 def set_up(wait: float = 0.0) -> list[str]:
@@ -124,7 +125,7 @@ def test_unreachable_store_ends_setup_with_one_line(bucket: str, settings: Setti
     assert out.getvalue() == ""
 
 
-def test_public_bucket(bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_public_bucket(bucket: str, settings: Settings, tmp_path: Path) -> None:
     port = free_port()
     settings.S3_ENDPOINT_URL = f"http://127.0.0.1:{port}"
     with serving(tmp_path, port):
@@ -135,9 +136,7 @@ def test_public_bucket(bucket: str, settings: Settings, tmp_path: Path, free_por
     )
 
 
-def test_slow_store_start(
-    bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_slow_store_start(bucket: str, settings: Settings, tmp_path: Path) -> None:
     port = free_port()
     settings.S3_ENDPOINT_URL = f"http://127.0.0.1:{port}"
     with serving(tmp_path, port, "--auth-key", keys(), after=2.0):

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from human_feedback_site.feedback.models import Comparison, Decision, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
-from tests.site.conftest import Browser, Invited, SideOf, Trainer, client_of
+from tests.site.conftest import Browser, Invited, Trainer, client_of, side_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/comparisons"
@@ -30,7 +30,7 @@ def found(client: Client, query: str = "") -> list[str]:
 
 
 @pytest.fixture
-def pairs(trainer: Trainer, invite: Invited, side_of: Any) -> dict[str, str]:
+def pairs(trainer: Trainer, invite: Invited) -> dict[str, str]:
     """One pair in each state, by its name; judged by ann and bob."""
     ann, bob = invite("ann"), invite("bob")
     trainer.overlap(2)
@@ -217,7 +217,7 @@ def test_label_details_are_shown(trainer: Trainer, browser: Browser, researcher_
 
 
 def test_history_of_a_comparison_is_complete(
-    trainer: Trainer, browser: Browser, researcher_browser: Client, side_of: Any
+    trainer: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
     [uuid] = trainer.register()
     assert "No one has seen this comparison yet." in text(researcher_browser, f"{PATH}/{uuid}")
@@ -248,7 +248,7 @@ def act(client: Client, uuid: str, action: str) -> Any:
 
 
 def test_another_label_revises_the_decision(
-    trainer: Trainer, invite: Invited, researcher_browser: Client, side_of: Any
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     [uuid] = trainer.register()
     ann, bob = invite("ann"), invite("bob")
@@ -368,7 +368,7 @@ def test_example_is_undone(trainer: Trainer, browser: Browser, researcher_browse
 
 
 def test_decision_is_the_suggested_answer(
-    trainer: Trainer, browser: Browser, side_of: SideOf, researcher_browser: Client, uuid: str
+    trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str
 ) -> None:
     [lease] = browser.lease()
     browser.answer(lease, side_of(lease, "second"))

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler, Lease
 from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Invited, SideOf, Trainer, client_of
+from tests.site.conftest import Browser, Invited, Trainer, client_of, side_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/"
@@ -105,7 +105,7 @@ def test_page_leads_with_agreement(trainer: Trainer, researcher_browser: Client)
 
 
 def test_comparison_shows_clips_returns_and_labels(
-    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     trainer.register()
     mia = invite("mia")
@@ -157,9 +157,7 @@ def test_clips_are_named_with_the_sides_labelers_saw(
         assert f'Left <span class="muted">({clip})</span>' in row[0]
 
 
-def test_better_clip_is_marked(
-    browser: Browser, lease: Any, side_of: SideOf, researcher_browser: Client
-) -> None:
+def test_better_clip_is_marked(browser: Browser, lease: Any, researcher_browser: Client) -> None:
     browser.answer(lease, side_of(lease, "second"))
     first, second = text(researcher_browser).split("<figure")[1:3]
     assert "preferred" not in first

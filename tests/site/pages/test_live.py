@@ -15,7 +15,7 @@ from django.utils.translation import override
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
 from human_feedback_site.feedback.selectors import monitoring
-from tests.site.conftest import Browser, Invited, SideOf, Trainer, client_of
+from tests.site.conftest import Browser, Invited, Trainer, client_of, side_of
 
 PATH = "/experiments/hopper/live"
 
@@ -168,7 +168,7 @@ def test_training_points_are_shown(trainer: Trainer, researcher_browser: Client)
 
 @pytest.mark.both_databases
 def test_agreement_and_labeler_quality_are_shown(
-    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     trainer.overlap(2)
     trainer.register(4)
@@ -191,7 +191,7 @@ def test_agreement_and_labeler_quality_are_shown(
 
 @pytest.mark.parametrize("tag", ["predictor/contradictions", "predictor/label_errors"])
 def test_disagreement_is_shown_apart_from_attention_checks(
-    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client, tag: str
+    trainer: Trainer, invite: Invited, researcher_browser: Client, tag: str
 ) -> None:
     for step in (100, 200):
         report(trainer, step, **{tag.replace("/", "__"): 0.0})

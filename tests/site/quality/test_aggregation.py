@@ -36,7 +36,7 @@ from human_feedback_site.feedback.quality.aggregation import (
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha, wilson_interval
 from human_feedback_site.feedback.selectors import crowd
 from human_feedback_site.feedback.services import aggregate, chores, moderation
-from tests.site.conftest import Invited, SideOf, Trainer
+from tests.site.conftest import Invited, Trainer, side_of
 
 NO_COUNTS: aggregation.Matrix = ((0.0,) * 3, (0.0,) * 3, (0.0,) * 3)
 Vote = tuple[int, int, str]
@@ -187,7 +187,7 @@ def test_no_votes_give_no_estimate() -> None:
 
 
 @pytest.fixture
-def judge(trainer: Trainer, invite: Invited, side_of: SideOf) -> Callable[..., None]:
+def judge(trainer: Trainer, invite: Invited) -> Callable[..., None]:
     """Let a labeler of that name answer everything there is by a rule: UUID to outcome."""
 
     def judge(name: str, rule: Callable[[str], str]) -> None:
@@ -255,7 +255,7 @@ def test_chore_revises_decisions(trainer: Trainer, weighing: Experiment, judge: 
 
 @pytest.mark.both_databases
 def test_a_new_label_is_weighed_at_once_by_what_its_labeler_turned_out_to_be(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None], invite: Invited, side_of: SideOf
+    trainer: Trainer, weighing: Experiment, judge: Callable[..., None], invite: Invited
 ) -> None:
     trainer.register(12)
     for name, outcome in (("ann", "first"), ("bea", "first"), ("liar", "second")):
@@ -282,7 +282,7 @@ def test_gold_beats_majority(trainer: Trainer, weighing: Experiment, judge: Call
     assert {newest(trainer)[uuid][0] for uuid in uuids} == {"first"}
 
 
-def test_undo_is_weighed(trainer: Trainer, weighing: Experiment, invite: Invited, side_of: SideOf) -> None:
+def test_undo_is_weighed(trainer: Trainer, weighing: Experiment, invite: Invited) -> None:
     [uuid] = trainer.register()
     ann, bea = invite("ann"), invite("bea")
     [lease] = ann.lease()

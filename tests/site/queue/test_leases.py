@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.selectors.browse import Filters, Matching
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Expire, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, expire, side_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -54,7 +54,7 @@ def test_an_answer_ends_its_lease_alone(trainer: Trainer, browser: Browser) -> N
     assert [str(lease.uuid) for lease in live] == [other["uuid"]]
 
 
-def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser) -> None:
     trainer.register(5)
     for _ in range(8):
         expire(*browser.lease(5))
@@ -67,7 +67,7 @@ def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser, expire: 
     assert Lease.objects.get(uuid=lease["uuid"]).swapped == before
 
 
-def test_researcher_sees_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
+def test_researcher_sees_the_sides(trainer: Trainer, browser: Browser) -> None:
     trainer.register(8)
     for lease in browser.lease(5):
         detail = trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
@@ -76,7 +76,7 @@ def test_researcher_sees_the_sides(trainer: Trainer, browser: Browser, side_of: 
         assert detail["comparison"] == lease["comparison"]
 
 
-def test_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
+def test_links_follow_the_sides(trainer: Trainer, browser: Browser) -> None:
     for comparison in (trainer.comparison() for _ in range(6)):
         trainer.upload(comparison["first"]["key"])
         store = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
@@ -124,7 +124,7 @@ def test_held_leases_are_renewed_before_new_ones(trainer: Trainer, browser: Brow
     assert Lease.objects.filter(expires_at__year=2000).count() == 0
 
 
-def test_expired_lease_moves_on(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_expired_lease_moves_on(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     sleeper, other = invite("sleeper"), invite("other")
     [lease] = sleeper.lease()
@@ -150,7 +150,7 @@ def test_asking_for_fewer_gives_no_more(trainer: Trainer, browser: Browser) -> N
     assert len(browser.lease(1)) == 1
 
 
-def test_one_lease_per_comparison(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_one_lease_per_comparison(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -241,7 +241,7 @@ def test_first_answer_to_a_taken_lease_counts(trainer: Trainer, invite: Invited)
     assert quick.answer(taken)["status"] == "surplus"
 
 
-def test_active_labelers(trainer: Trainer, invite: Invited, expire: Expire) -> None:
+def test_active_labelers(trainer: Trainer, invite: Invited) -> None:
     trainer.register(3)
     holding, answering, idle = invite("holding"), invite("answering"), invite("idle")
     [lease] = holding.lease()
@@ -409,7 +409,7 @@ def test_held_leases_are_found_among_live_ones(asked: CaptureQueriesContext) -> 
     assert "lease_by_labeler" in plan_of(held)
 
 
-def test_past_leases_use_an_index(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+def test_past_leases_use_an_index(trainer: Trainer, browser: Browser) -> None:
     trainer.register(5)
     held = browser.lease(3)
     expire(held[0])

@@ -19,6 +19,7 @@ from human_feedback_site.feedback.pages.sso import provider
 from tests.identity_provider import IdentityProvider
 from tests.identity_provider_site import PASSWORD, PEOPLE
 from tests.site.conftest import settings_of
+from tests.waiting import free_port
 
 SITE = "http://testserver"
 Configure = Callable[[dict[str, str]], None]
@@ -75,9 +76,7 @@ class Person:
 
 
 @pytest.fixture(scope="session")
-def provider_at_work(
-    tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
-) -> Iterator[IdentityProvider]:
+def provider_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
     """A provider for all tests of a process."""
     found = IdentityProvider(tmp_path_factory.mktemp("provider"), free_port())
     with found.serving(SITE):

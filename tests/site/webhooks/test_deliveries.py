@@ -19,6 +19,7 @@ from tests.documents import blocks_of, page_of
 from tests.servers import serving
 from tests.site.conftest import Trainer, own_connection, race
 from tests.site.webhooks.conftest import Clock, Receiver
+from tests.waiting import free_port
 
 NEVER = float("inf")
 DELAYS = [1, 3, 9, 27, 81, 243, 729]  # minutes, as the page says
@@ -131,7 +132,7 @@ def test_disabled_endpoint_drops_events(endpoint: WebhookEndpoint, receiver: Rec
     assert receiver.received == []
 
 
-def test_failures_delay_no_other(endpoint: WebhookEndpoint, receiver: Receiver, free_port: Any) -> None:
+def test_failures_delay_no_other(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     webhooks.create_endpoint(WebhookEndpoint(name="away", url=f"http://127.0.0.1:{free_port()}/"))
     for _ in range(3):
         queue()
@@ -244,7 +245,7 @@ def test_the_database_is_free_while_a_server_takes_its_time(
 
 
 def test_the_chore_queues_waits_and_sends_what_is_due(
-    trainer: Trainer, endpoint: WebhookEndpoint, receiver: Receiver, free_port: Any
+    trainer: Trainer, endpoint: WebhookEndpoint, receiver: Receiver
 ) -> None:
     assert send_webhooks() == "0 sent"
     trainer.put(state="finished")

@@ -21,6 +21,7 @@ from human_feedback_site.feedback.outbound import check_url, post
 from human_feedback_site.feedback.services import webhooks
 from tests.site.conftest import Browser, Trainer
 from tests.site.webhooks.conftest import Receiver
+from tests.waiting import free_port
 
 PRIVATE = [
     *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1"),  # loopback, private, carrier
@@ -272,7 +273,7 @@ def test_non_http_replies_are_refused_early(script: int) -> None:
         post(f"http://127.0.0.1:{script}/", b"{}", {})
 
 
-def test_servers_that_are_away_are_named(receiver: Receiver, free_port: Any) -> None:
+def test_servers_that_are_away_are_named(receiver: Receiver) -> None:
     with pytest.raises(DeliveryError, match=r"^Can't reach 127.0.0.1: Connection refused.$"):
         post(f"http://127.0.0.1:{free_port()}/", b"{}", {})
     with pytest.raises(DeliveryError, match=r"^The host nowhere.invalid can't be resolved.$"):

@@ -119,15 +119,10 @@ def renderer(modules: Path) -> Iterator[ClipRenderer]:
         yield renderer
 
 
-@pytest.fixture
-def record() -> Record:
-    """Plays random actions and cuts a segment: ``record(env_id, seed=, start=, length=, **kwargs)``."""
-    return _record
-
-
-def _record(
+def record(
     env_id: str, *, seed: int = 5, start: int = 4, length: int = 12, actions: Any = None, **kwargs: Any
 ) -> Segment:
+    """Play random actions, and cut a segment."""
     steps: list[tuple[Any, Any, float]] = []
     with make_env(env_id, kwargs) as env:
         env.action_space.seed(seed)
@@ -159,13 +154,8 @@ class Mp4:
         return float(duration / scale)
 
 
-@pytest.fixture
-def inspect_mp4() -> Inspect:
-    """Takes an mp4 apart and decodes it."""
-    return _inspect
-
-
-def _inspect(path: Path) -> Mp4:
+def inspect_mp4(path: Path) -> Mp4:
+    """Take an mp4 apart, and decode it."""
     boxes = list(_boxes(path.read_bytes()))
     width, height = next(struct.unpack(">II", content[-8:]) for kind, content in boxes if kind == "tkhd")
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]

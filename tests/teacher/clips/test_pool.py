@@ -21,6 +21,7 @@ from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.registry import register_again, registration_of
 from teacher.errors import RenderError, ReplayMismatchError
+from tests.teacher.clips.conftest import record
 from tests.waiting import wait_until
 
 Record = Callable[..., Segment]
@@ -44,7 +45,7 @@ def job(segment: Segment, path: Path) -> ClipJob:
     return ClipJob(ClipSpec.of(segment), path, 10)
 
 
-def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
+def test_many_clips_come_out(renderer: ClipRenderer, troubled: str, tmp_path: Path) -> None:
     segments = [record(troubled), record("CartPole-v1", start=0, length=5), record(troubled, seed=6)]
     specs = [*map(ClipSpec.of, segments), ClipSpec(segments[0].recipe)]
     futures = [renderer.submit(ClipJob(spec, tmp_path / f"{i}.mp4", 10)) for i, spec in enumerate(specs)]
@@ -71,7 +72,6 @@ def test_long_clips_have_more_time(steps: int, start: int, limit: float, tmp_pat
 def test_trouble_is_reported_and_the_next_clip_comes(
     renderer: ClipRenderer,
     wait_for_clips: Callable[[float], None],
-    record: Record,
     *,
     troubled: str,
     tmp_path: Path,
@@ -92,7 +92,6 @@ def test_trouble_is_reported_and_the_next_clip_comes(
 def test_trouble_that_passes_is_overcome(
     renderer: ClipRenderer,
     wait_for_clips: Callable[[float], None],
-    record: Record,
     troubled: str,
     tmp_path: Path,
     trouble: str,
@@ -106,7 +105,7 @@ def test_trouble_that_passes_is_overcome(
     assert [path.suffix for path in tmp_path.glob("*clip*")] == [".mp4"]
 
 
-def test_killed_process_replaced(record: Record, troubled: str, tmp_path: Path, started: Started) -> None:
+def test_killed_process_replaced(troubled: str, tmp_path: Path, started: Started) -> None:
     with ClipRenderer(workers=1) as renderer:
         renderer.submit(job(record(troubled), tmp_path / "before.mp4")).result(240)
         (worker,) = started()
@@ -115,21 +114,21 @@ def test_killed_process_replaced(record: Record, troubled: str, tmp_path: Path, 
         assert started() != [worker]
 
 
-def test_a_mismatch_is_reported_as_one(renderer: ClipRenderer, record: Record, tmp_path: Path) -> None:
+def test_a_mismatch_is_reported_as_one(renderer: ClipRenderer, tmp_path: Path) -> None:
     segment = record("CartPole-v1", start=0, length=5)
     segment.observations[2] += 1
     with pytest.raises(ReplayMismatchError, match="observation before step 2 differs"):
         renderer.submit(job(segment, tmp_path / "clip.mp4")).result(240)
 
 
-def test_reused_environments_replay_exactly(renderer: ClipRenderer, record: Record, tmp_path: Path) -> None:
+def test_reused_environments_replay_exactly(renderer: ClipRenderer, tmp_path: Path) -> None:
     # The worker keeps one hopper for all of these; a difference in the last bit would be refused.
     segments = [record("ShortHopper-v1", seed=seed, start=20 * seed, length=3) for seed in (3, 1, 2)]
     for segment in [*segments, segments[0]]:
         renderer.submit(job(segment, tmp_path / "clip.mp4")).result(240)
 
 
-def test_closing_kills_hung_clip(record: Record, troubled: str, tmp_path: Path, started: Started) -> None:
+def test_closing_kills_hung_clip(troubled: str, tmp_path: Path, started: Started) -> None:
     renderer = ClipRenderer(workers=1)
     hanging = record(troubled, trouble="hang", at=1, once=str(tmp_path / "hangs"))
     hung = renderer.submit(job(hanging, tmp_path / "a"))
@@ -155,14 +154,14 @@ def test_nothing_starts_before_the_first_clip(monkeypatch: pytest.MonkeyPatch) -
     assert started == []
 
 
-def test_worker_imports_little(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
+def test_worker_imports_little(renderer: ClipRenderer, troubled: str, tmp_path: Path) -> None:
     future = renderer.submit(job(record(troubled, trouble="tell", at=1), tmp_path / "clip.mp4"))
     with pytest.raises(RenderError, match=r"died: \[\]$"):
         future.result(240)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_die_with_parent(record: Record, troubled: str, tmp_path: Path, how: signal.Signals) -> None:
+def test_workers_die_with_parent(troubled: str, tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "segment").write_bytes(
         record(troubled, trouble="hang", at=2, once=str(tmp_path / "hangs")).to_bytes()
     )

@@ -21,6 +21,7 @@ from teacher.data.segments import Segment
 from teacher.envs.make import make_env
 from teacher.envs.recipe import library_versions
 from teacher.errors import RenderError, ReplayMismatchError
+from tests.teacher.clips.conftest import inspect_mp4, record
 
 Record = Callable[..., Segment]
 Inspect = Callable[[Path], Any]
@@ -31,7 +32,7 @@ def clip(tmp_path: Path) -> Path:
     return tmp_path / "new folder" / "first.mp4"
 
 
-def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+def test_a_clip_is_what_browsers_play(clip: Path) -> None:
     render(ClipJob(ClipSpec.of(record("Hopper-v5")), clip, 40))
     video = inspect_mp4(clip)
     names = [name for name, _ in video.boxes]
@@ -42,7 +43,7 @@ def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: I
     assert clip.stat().st_size < 100_000
 
 
-def test_frame_per_step_and_held_last(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+def test_frame_per_step_and_held_last(clip: Path) -> None:
     render(ClipJob(ClipSpec.of(record("ShortHopper-v1", length=30)), clip, 40))
     video = inspect_mp4(clip)
     assert video.pictures.shape == (30 + 8, CLIP_SIZE, CLIP_SIZE, 3)
@@ -52,36 +53,32 @@ def test_frame_per_step_and_held_last(record: Record, clip: Path, inspect_mp4: I
 
 
 @pytest.mark.parametrize("fps", [10, 20, 30])
-def test_the_hold_lasts_a_fifth_of_a_second(
-    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect, fps: int
-) -> None:
+def test_the_hold_lasts_a_fifth_of_a_second(troubled: str, clip: Path, fps: int) -> None:
     render(ClipJob(ClipSpec.of(record(troubled)), clip, fps))
     assert len(inspect_mp4(clip).pictures) == 12 + math.ceil(0.2 * fps)
 
 
-def test_the_frames_are_those_after_each_step(
-    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
-) -> None:
+def test_the_frames_are_those_after_each_step(troubled: str, clip: Path) -> None:
     # This environment draws ten times the number of its steps as a shade of gray.
     render(ClipJob(ClipSpec.of(record(troubled, start=4, length=5)), clip, 10))
     shades = inspect_mp4(clip).pictures.mean((1, 2, 3))
     assert shades == pytest.approx([50, 60, 70, 80, 90, 90, 90], abs=3)
 
 
-def test_sizes_are_even(troubled: str, record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+def test_sizes_are_even(troubled: str, clip: Path) -> None:
     render(ClipJob(ClipSpec.of(record(troubled)), clip, 10))
     _, height, width, _ = inspect_mp4(clip).pictures.shape
     assert (width, height) == (400, 286)  # of 70 x 50
 
 
-def test_a_whole_episode_is_shown(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
+def test_a_whole_episode_is_shown(clip: Path) -> None:
     recipe = record("ShortReacher-v1", start=0, length=20).recipe
     render(ClipJob(ClipSpec(recipe), clip, 10))
     assert len(inspect_mp4(clip).pictures) == 22
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "LunarLander-v3"])
-def test_others_draw_themselves(record: Record, clip: Path, inspect_mp4: Inspect, env_id: str) -> None:
+def test_others_draw_themselves(clip: Path, env_id: str) -> None:
     actions = [0, 1] * 8 if env_id == "CartPole-v1" else None  # it must not end early
     render(ClipJob(ClipSpec.of(record(env_id, actions=actions)), clip, 30))
     pictures = inspect_mp4(clip).pictures
@@ -89,7 +86,7 @@ def test_others_draw_themselves(record: Record, clip: Path, inspect_mp4: Inspect
     assert (pictures[0] != pictures[11]).any()
 
 
-def test_another_episode_is_refused(record: Record, clip: Path) -> None:
+def test_another_episode_is_refused(clip: Path) -> None:
     segment = record("ShortHopper-v1")
     nudged = segment.observations.copy()
     nudged[7, 3] = np.nextafter(nudged[7, 3], np.inf)
@@ -100,7 +97,7 @@ def test_another_episode_is_refused(record: Record, clip: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
+def test_a_mismatch_names_both_versions(clip: Path) -> None:
     segment = record("ShortHopper-v1")
     recipe = dataclasses.replace(segment.recipe, seed=6, versions={"mujoco": "3.0.0"})
     with pytest.raises(ReplayMismatchError) as caught:
@@ -109,7 +106,7 @@ def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
     assert f"mujoco {library_versions()['mujoco']}" in str(caught.value)
 
 
-def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: Path) -> None:
+def test_a_failing_environment_is_one_line(troubled: str, clip: Path) -> None:
     segment = record(troubled, trouble="fail", at=7)
     with pytest.raises(
         RenderError, match="failed while a clip was being rendered: ValueError: the robot fell apart"
@@ -118,20 +115,20 @@ def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: 
     assert not clip.exists()
 
 
-def test_an_unknown_environment_is_one_line(record: Record, clip: Path) -> None:
+def test_an_unknown_environment_is_one_line(clip: Path) -> None:
     recipe = dataclasses.replace(record("Hopper-v5").recipe, env_id="Hoper-v5")
     with pytest.raises(RenderError, match="cannot make Hoper-v5 with render_mode='rgb_array'") as caught:
         render(ClipJob(ClipSpec(recipe), clip, 40))
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(record: Record, clip: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_line(clip: Path) -> None:
     clip.parent.write_text("a file where the folder should be")
     with pytest.raises(RenderError, match=r"cannot write the clip .*first\.mp4: File exists"):
         render(ClipJob(ClipSpec.of(record("CartPole-v1", start=0, length=3)), clip, 10))
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_the_old_clip(clip: Path) -> None:
     segment = record("Hopper-v5", length=3)
     render(ClipJob(ClipSpec.of(segment), clip, 10))
     before = clip.read_bytes()
@@ -146,7 +143,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: P
     assert list(clip.parent.iterdir()) == [clip]
 
 
-def test_concurrent_renders_leave_a_whole_clip(clip: Path, inspect_mp4: Inspect) -> None:
+def test_concurrent_renders_leave_a_whole_clip(clip: Path) -> None:
     shades = [np.full((32, 48, 3), 25 * number, np.uint8) for number in range(9)]
 
     def while_another_makes_it() -> Iterator[Frame]:
@@ -160,7 +157,7 @@ def test_concurrent_renders_leave_a_whole_clip(clip: Path, inspect_mp4: Inspect)
     assert list(clip.parent.iterdir()) == [clip]
 
 
-def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None:
+def test_missing_opengl_says_what_to_install(clip: Path) -> None:
     missing = "from teacher.envs import gl; gl.GL_BACKENDS = ('no_such_backend',)"
     failed = render_elsewhere(record("Hopper-v5", length=3), clip, missing)
     assert "RenderError: MuJoCo clips need headless OpenGL" in failed.splitlines()[-1]
@@ -170,16 +167,14 @@ def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None
 @pytest.mark.parametrize(
     ("drivers", "chosen"), [({}, "egl"), ({"__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}, "osmesa")]
 )
-def test_osmesa_replaces_broken_egl(
-    record: Record, clip: Path, inspect_mp4: Inspect, drivers: dict[str, str], chosen: str
-) -> None:
+def test_osmesa_replaces_broken_egl(clip: Path, drivers: dict[str, str], chosen: str) -> None:
     used = "import os; print(os.environ['MUJOCO_GL'])"
     segment = record("Hopper-v5", length=3)
     assert render_elsewhere(segment, clip, after=used, **drivers).splitlines()[-1] == chosen
     assert inspect_mp4(clip).pictures[0].std() > 10
 
 
-def test_a_chosen_opengl_that_does_not_work_is_one_line(record: Record, clip: Path) -> None:
+def test_a_chosen_opengl_that_does_not_work_is_one_line(clip: Path) -> None:
     chosen = {"MUJOCO_GL": "egl", "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
     failed = render_elsewhere(record("Hopper-v5", length=3), clip, **chosen)
     assert "RenderError: MuJoCo cannot render with MUJOCO_GL=egl" in failed.splitlines()[-1]

@@ -30,7 +30,8 @@ from teacher.clips.tasks import TASK, clip_request
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
-from tests.waiting import wait_until
+from tests.teacher.clips.conftest import record
+from tests.waiting import free_port, wait_until
 
 PASSWORD = "a-password-of-redis"
 
@@ -202,7 +203,7 @@ Notices = Callable[[], list[str]]
 
 
 @pytest.fixture(scope="module")
-def redis_server(free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     server = Redis(tmp_path_factory.mktemp("queue") / "redis", free_port())
     yield server
     server.kill()
@@ -210,11 +211,7 @@ def redis_server(free_port: Callable[[], int], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def worker(
-    redis_server: Redis,
-    s3_server: Any,
-    modules: Path,
-    free_port: Callable[[], int],
-    tmp_path_factory: pytest.TempPathFactory,
+    redis_server: Redis, s3_server: Any, modules: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
     worker = Worker(
         tmp_path_factory.mktemp("worker") / "log",
@@ -248,7 +245,6 @@ def scene(
     store: tuple[Storage, str],
     *,
     tmp_path: Path,
-    record: Callable[..., Segment],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scene]:
     monkeypatch.setattr(render_queue, "POLL_SECONDS", 0.05)

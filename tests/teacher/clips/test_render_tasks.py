@@ -21,8 +21,8 @@ from teacher.clips import ClipJob, ClipSpec
 from teacher.clips import tasks as render_tasks
 from teacher.clips.metrics import FAILURE_KINDS, Exporter, read_bind
 from teacher.clips.tasks import clip_request, render_clip
-from teacher.data.segments import Segment
 from tests.servers import assert_silence_is_given_up
+from tests.teacher.clips.conftest import record
 from tests.waiting import completed
 
 Request = dict[str, Any]
@@ -39,9 +39,7 @@ def _worker(modules: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def request_of(
-    s3_server: Any, tmp_path: Path, record: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Request]:
+def request_of(s3_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Request]:
     """A request for a new clip of an environment, in a worker for a folder of the bucket."""
     store, key = f"s3://{s3_server.bucket}/tasks", f"reach/{uuid4()}/first.mp4"
     s3_server.use(monkeypatch)
@@ -121,7 +119,7 @@ def test_too_long_clip(request_of: Callable[[str], Request], monkeypatch: pytest
     )
 
 
-def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
+def test_a_shot_survives_the_journey() -> None:
     spec = ClipSpec.of(record("CartPole-v1", start=2, length=5))
     again = ClipSpec.from_dict(spec.to_dict())
     assert (again.start, again.digests) == (2, spec.digests)

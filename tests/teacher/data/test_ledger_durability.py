@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from teacher.data.segments import Segment
 from teacher.errors import DataError
 from teacher.platforms import is_local
 from teacher.queries.kinds import preferences_in
+from tests.conftest import damaged
 
 MakeSegment = Callable[..., Segment]
 BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
@@ -86,11 +87,7 @@ def test_everything_acknowledged_survives_kill_9(memory_path: Path, lines: int) 
 
 @pytest.mark.parametrize("copied", [0, 1, 2])
 def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_none(
-    memory_path: Path,
-    make_segment: MakeSegment,
-    damaged: Callable[[bytes], Iterator[bytes]],
-    monkeypatch: pytest.MonkeyPatch,
-    copied: int,
+    memory_path: Path, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch, copied: int
 ) -> None:
     """They lie in the -wal file until SQLite has copied them ``copied`` times; the run is killed after that.
 
