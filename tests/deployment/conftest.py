@@ -73,16 +73,11 @@ def composed(variables: Mapping[str, str]) -> Any:
     return filled_in(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
 
 
-@pytest.fixture(scope="session")
-def check_schema() -> Callable[[Path], None]:
+def check_schema(path: Path) -> None:
     """Check a file against Compose's schema."""
-
-    def check_schema(path: Path) -> None:
-        checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-        done = subprocess.run([*checker, path], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    return check_schema
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*checker, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from teacher.teach import COMMANDS, parse_arguments
-from tests.deployment.conftest import composed
+from tests.deployment.conftest import check_schema, composed
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -41,7 +40,7 @@ def words_of(service: Any) -> list[str]:
     return [str(word) for part in parts for word in (part.split() if isinstance(part, str) else part)]
 
 
-def test_the_compose_file_follows_the_compose_schema(check_schema: Callable[[Path], None]) -> None:
+def test_the_compose_file_follows_the_compose_schema() -> None:
     check_schema(ROOT / "docker-compose.yml")
 
 
@@ -122,7 +121,7 @@ def test_all_parts_use_one_store(compose: Any) -> None:
 
 
 def test_page_lists_everything_to_remove_for_another_store(
-    compose_with_store_elsewhere: Any, tmp_path: Path, check_schema: Callable[[Path], None]
+    compose_with_store_elsewhere: Any, tmp_path: Path
 ) -> None:
     project = deepcopy(compose_with_store_elsewhere)
     del project["services"]["media"], project["volumes"]["media"]
@@ -353,7 +352,7 @@ def test_settings_of_composed_trainers_are_accepted(here: Path) -> None:
     assert not settings.resumed
 
 
-def test_override_follows_schema(compose: Any, tmp_path: Path, check_schema: Callable[[Path], None]) -> None:
+def test_override_follows_schema(compose: Any, tmp_path: Path) -> None:
     override = tmp_path / "docker-compose.override.yml"
     override.write_text(block("yaml"))
     check_schema(override)

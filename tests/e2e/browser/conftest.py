@@ -272,11 +272,7 @@ def storage(
 
 @pytest.fixture
 def site(
-    browser: Browser,
-    live_server: LiveServer,
-    settings: Settings,
-    storage: Storage,
-    clips: tuple[Path, Path],
+    browser: Browser, live_server: LiveServer, settings: Settings, storage: Storage, clips: tuple[Path, Path]
 ) -> Site:
     """A site with one experiment and no comparisons."""
     settings.PASSWORD_HASHERS = [
@@ -328,24 +324,19 @@ def page(new_page: Callable[[str], Page]) -> Page:
     return new_page("en-US")
 
 
-@pytest.fixture
-def faults() -> Callable[[Page], list[str]]:
+def faults(page: Page) -> list[str]:
     """Tell what is wrong with a page, wide and narrow, light and dark.
 
     That is what axe finds serious, and where a page is wider than its window, or a card's contents than it.
     In the dark axe looks at colors alone: all else is as in the light.
     """
-
-    def faults(page: Page) -> list[str]:
-        page.evaluate(Axe().axe_script)
-        return [
-            f"{size}, {scheme}: {fault}"
-            for size in SIZES
-            for scheme in SCHEMES
-            for fault in _faults_in_look(page, size, scheme)
-        ]
-
-    return faults
+    page.evaluate(Axe().axe_script)
+    return [
+        f"{size}, {scheme}: {fault}"
+        for size in SIZES
+        for scheme in SCHEMES
+        for fault in _faults_in_look(page, size, scheme)
+    ]
 
 
 def _faults_in_look(page: Page, size: str, scheme: Literal["light", "dark"]) -> list[str]:

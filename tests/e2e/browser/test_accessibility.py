@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Comparison
 from human_feedback_site.feedback.services.accounts import watch_url
-from tests.e2e.browser.conftest import PASSWORD, LabelingPage, Site, Storage
+from tests.e2e.browser.conftest import PASSWORD, LabelingPage, Site, Storage, faults
 
 NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"
 
@@ -59,9 +59,7 @@ def tour(site: Site, labeling: LabelingPage) -> Iterator[str]:
     yield "done"
 
 
-def test_nothing_serious_is_wrong_and_nothing_is_cut_off(
-    site: Site, labeling: LabelingPage, faults: Callable[[Page], list[str]]
-) -> None:
+def test_nothing_serious_is_wrong_and_nothing_is_cut_off(site: Site, labeling: LabelingPage) -> None:
     site.explain("first", "It goes up.")
     site.explain("second", "It goes up, too.", practice=True)
     site.film(20_480)

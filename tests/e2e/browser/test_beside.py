@@ -1,6 +1,5 @@
 """Test what the labeling page shows beside and between the pairs: progress, lessons, films and news."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from itertools import combinations, product
 
@@ -9,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, ViewportSize, expect
 
 from human_feedback_site.feedback.models import Invite, Participation
-from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site, faults
 
 AHEAD = 8
 
@@ -314,7 +313,7 @@ def test_a_new_video_is_shown_once_after_the_next_answer(
 
 
 def test_the_card_covers_nothing_and_before_and_after_are_compared(
-    site: Site, labeling: LabelingPage, page: Page, faults: Callable[[Page], list[str]]
+    site: Site, labeling: LabelingPage, page: Page
 ) -> None:
     begin(site, labeling)
     labeling.press("ArrowLeft")

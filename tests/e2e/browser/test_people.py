@@ -19,7 +19,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.services import accounts, experiments, invites, wording
-from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site, faults
 
 Make = Callable[..., Invite]
 Faults = Callable[[Page], list[str]]
@@ -36,9 +36,7 @@ def make(site: Site) -> Make:
     return make
 
 
-def test_last_answer_ends_the_part(
-    site: Site, labeling: LabelingPage, page: Page, make: Make, faults: Faults
-) -> None:
+def test_last_answer_ends_the_part(site: Site, labeling: LabelingPage, page: Page, make: Make) -> None:
     site.add(2)
     link = make(completion_code="DONE-1", return_url=invites.PROLIFIC_RETURN_URL)
     page.goto(invites.link_of(link, site.url))
@@ -112,9 +110,7 @@ def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield f"labelers/{Arrival.objects.get().labeler_id}", "form"
 
 
-def test_researchers_pages_accessible(
-    site: Site, busy: str, labeling: LabelingPage, page: Page, faults: Faults
-) -> None:
+def test_researchers_pages_accessible(site: Site, busy: str, labeling: LabelingPage, page: Page) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.goto(site.url + busy)
     labeling.sign_in("ada")

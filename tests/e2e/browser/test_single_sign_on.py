@@ -1,14 +1,14 @@
 """Single sign-on in a browser: a labeler and a researcher, at a real provider and a site with gunicorn."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.databases import Using
-from tests.e2e.browser.conftest import PATIENCE_MS
+from tests.e2e.browser.conftest import PATIENCE_MS, faults
 from tests.identity_provider import IdentityProvider
 from tests.identity_provider_site import PASSWORD
 from tests.site.production.conftest import Production
@@ -56,9 +56,7 @@ def sign_in_at_provider(page: Page, name: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_people_come_and_go(
-    page: Page, url: str, provider: IdentityProvider, faults: Callable[[Page], list[str]]
-) -> None:
+def test_people_come_and_go(page: Page, url: str, provider: IdentityProvider) -> None:
     page.goto(url)
     assert faults(page) == []
     press_the_button(page)
