@@ -1,4 +1,4 @@
-"""A labeler, a researcher and an admin in a browser, on a site at https://host/teacher."""
+"""Sites at https://host/teacher and with single sign-on in a browser: labelers, researchers and an admin."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,9 +8,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.databases import Using
-from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage
+from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage, faults
+from tests.identity_provider import IdentityProvider
+from tests.identity_provider_site import PASSWORD as PROVIDER_PASSWORD
 from tests.reverse_proxy import PASSWORD, Below, below_a_path
 from tests.site.production.conftest import Production
+from tests.waiting import free_port
 
 
 @pytest.fixture
@@ -78,3 +81,71 @@ def test_everybody_finds_everything_below_the_path(below: Below, page: Page) -> 
     page.goto(f"{below.url}/api/docs/")
     expect(page.locator(".servers option")).to_have_attribute("value", "/teacher")
     expect(page.get_by_text("/api/v1/labels", exact=True)).to_be_visible()
+
+
+@pytest.fixture
+def provider(tmp_path_factory: pytest.TempPathFactory) -> IdentityProvider:
+    """A provider that does not run yet."""
+    return IdentityProvider(tmp_path_factory.mktemp("provider"), free_port())
+
+
+@pytest.fixture
+def url(
+    browser: Browser, provider: IdentityProvider, migrated_database: Path, tmp_path: Path, using: Using
+) -> Iterator[str]:
+    """Return where the site is; people sign in at the provider, which runs."""
+    database = f"sqlite:///{shutil.copy(migrated_database, tmp_path / 'site.sqlite3')}"
+    site = Production(database, tmp_path, using)
+    site.start(WEB_CONCURRENCY="1", TEACHER_PUBLIC_URL="", OIDC_NAME="Example Lab", **provider.variables)
+    with provider.serving(site.url):
+        yield site.url
+    site.stop()
+
+
+@pytest.fixture
+def sso_page(browser: Browser, url: str) -> Iterator[Page]:
+    """A page of a fresh profile, in which the content security policy stops nothing."""
+    context = browser.new_context(locale="en-US")
+    context.set_default_timeout(PATIENCE_MS)
+    faults: list[str] = []
+    context.on("console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None)
+    yield context.new_page()
+    context.close()
+    assert faults == []
+
+
+def press_the_button(sso_page: Page) -> None:
+    sso_page.get_by_role("link", name="Sign in with Example Lab").click()
+
+
+def sign_in_at_provider(sso_page: Page, name: str) -> None:
+    sso_page.get_by_label("Username").fill(name)
+    sso_page.get_by_label("Password").fill(PROVIDER_PASSWORD)
+    sso_page.get_by_role("button", name="Sign in").click()
+
+
+def test_people_come_and_go(sso_page: Page, url: str, provider: IdentityProvider) -> None:
+    sso_page.goto(url)
+    assert faults(sso_page) == []
+    press_the_button(sso_page)
+    sign_in_at_provider(sso_page, "mia")
+    expect(sso_page).to_have_url(f"{url}/")
+    expect(sso_page.get_by_role("heading", name="Nothing to label yet")).to_be_visible()
+    expect(sso_page.locator(".account")).to_have_text("mia (SSO)")
+
+    provider.set_group("mia", "researchers")
+    sso_page.context.clear_cookies(name="sessionid")  # of the site alone: the provider asks nothing
+    sso_page.goto(url)
+    press_the_button(sso_page)
+    expect(sso_page.get_by_role("heading", name="No experiments yet")).to_be_visible()
+
+    sso_page.get_by_role("button", name="Sign out").click()
+    expect(sso_page).to_have_url(f"{url}/accounts/login/")
+    press_the_button(sso_page)
+    expect(sso_page.get_by_label("Username")).to_be_visible()  # it asks, as it has no session either
+
+    provider.set_active("mia", active=False)
+    sign_in_at_provider(sso_page, "mia")
+    expect(sso_page.get_by_text("Please enter a correct username and password.")).to_be_visible()
+    sso_page.goto(url)
+    expect(sso_page.get_by_role("link", name="Sign in with Example Lab")).to_be_visible()
