@@ -34,14 +34,8 @@ from tests.documents import PAGES, README, ROOT, blocks_of, commands_of, page_of
 from tests.waiting import completed
 
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-RUN_ELSEWHERE = {
-    "README.md": "test_readme.py",
-    "datasets.md": "test_readme.py",
-    "demonstrations.md": "test_readme.py",
-    "environments.md": "test_environments_page.py",
-    "python.md": "test_readme.py",
-    "wrapper.md": "here, but for what trains for minutes and asks people",
-}
+# The programs of these have tests of their own below, in a short form.
+RUN_BELOW = {"README.md", "datasets.md", "demonstrations.md", "environments.md", "python.md", "wrapper.md"}
 SHORTER = {"own-network.md": {"ask(pool, oracle, 100)": "ask(pool, oracle, 30)"}}
 
 
@@ -156,7 +150,7 @@ def check_manage(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks_of(page, "python")],
+    [page for page in PAGES if page.name not in RUN_BELOW and blocks_of(page, "python")],
     ids=lambda page: page.name,
 )
 def test_every_program_runs(page: Path, here: Path) -> None:
