@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import transaction
+from django.db import connection, connections, transaction
 from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -364,3 +364,21 @@ def test_answers_during_expiry(trainer: Trainer, browser: Browser, invite: Invit
         ]
         assert set(race(*answers, expire_media)[:3]) <= {"counted", "surplus"}
         assert trainer.decisions()["open"] == 0
+
+
+def close_from_the_other_side() -> None:
+    """Let the server end the connection that the site keeps."""
+    ended = connection.connection.info.backend_pid
+    other = connections.create_connection("default")
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [ended])
+    other.close()
+
+
+@pytest.mark.postgresql_only  # a file closes no connections
+def test_a_labeler_does_not_notice_that_a_connection_was_closed(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    close_from_the_other_side()
+    [lease] = browser.lease()
+    close_from_the_other_side()
+    assert browser.answer(lease)["status"] == "counted"

@@ -15,11 +15,6 @@ from human_feedback_site.feedback.selectors.labeling import BeforeAfter, before_
 from tests.site.conftest import Browser, Invited, Trainer
 
 
-@pytest.fixture(autouse=True)
-def no_old_counts() -> None:
-    cache.clear()
-
-
 def film(trainer: Trainer, step: int) -> None:
     key = f"{trainer.name}/episodes/{step}.mp4"
     trainer.upload(key)
