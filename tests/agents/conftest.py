@@ -152,11 +152,19 @@ class Sb3Twin:
         prefix = next(prefix for prefix in self.NAMES if ours.startswith(prefix))
         return ours.replace(prefix, self.NAMES[prefix])
 
-    def assert_equals(self, agent: OnPolicyAgent, atol: float) -> None:
-        """Assert that an agent has the model's parameters."""
-        theirs = self.model.policy.state_dict()
-        for name, value in parameters(agent).items():
+    def assert_updates_alike(
+        self, monkeypatch: pytest.MonkeyPatch, *, least: float, atol: float, whole_batches: int = 0
+    ) -> dict[str, float]:
+        """Update agent and model on one rollout, by more than ``least``; return the agent's metrics."""
+        rollout, before = made_up_rollout(self._agent), parameters(self._agent)
+        self.train(rollout, monkeypatch, whole_batches=whole_batches)
+        metrics = self._agent.update(rollout, rollout.rewards)
+        after, theirs = parameters(self._agent), self.model.policy.state_dict()
+        moved = max(np.abs(value - before[name]).max() for name, value in after.items())
+        assert moved > least, "the update should be large beside the tolerance"
+        for name, value in after.items():
             np.testing.assert_allclose(value, theirs[self._name(name)], rtol=0, atol=atol, err_msg=name)
+        return metrics
 
     def train(
         self, rollout: OnPolicyRollout, monkeypatch: pytest.MonkeyPatch, *, whole_batches: int = 0
