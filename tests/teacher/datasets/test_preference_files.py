@@ -62,6 +62,14 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Column, "MAX_AT_WORK", 1000)
 
 
+@pytest.fixture(params=SUFFIXES)
+def saved(request: pytest.FixtureRequest, dataset: PreferenceDataset, tmp_path: Path) -> Path:
+    """The dataset in a file of each kind."""
+    path = tmp_path / f"labels{request.param}"
+    save_preferences(path, dataset, *SPACES)
+    return path
+
+
 def assert_same(found: PreferenceDataset, expected: PreferenceDataset) -> None:
     """Also in the order of decision."""
     rows = found.by_decision, expected.by_decision
@@ -71,46 +79,37 @@ def assert_same(found: PreferenceDataset, expected: PreferenceDataset) -> None:
         np.testing.assert_array_equal(found.columns[name].rows[rows[0]], column.rows[rows[1]], err_msg=name)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_dataset_comes_back_as_it_was(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    assert_same(load_preferences(path), dataset)
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-    again = load_preferences(path, env_id="Any-v0", observation_space=SPACES[0], action_space=SPACES[1])
-    save_preferences(path, again, *SPACES)  # over the file that it was read from
-    assert_same(load_preferences(path), dataset)
+def test_a_dataset_comes_back_as_it_was(dataset: PreferenceDataset, tmp_path: Path, saved: Path) -> None:
+    assert_same(load_preferences(saved), dataset)
+    assert [file.name for file in tmp_path.iterdir()] == [saved.name]
+    again = load_preferences(saved, env_id="Any-v0", observation_space=SPACES[0], action_space=SPACES[1])
+    save_preferences(saved, again, *SPACES)  # over the file that it was read from
+    assert_same(load_preferences(saved), dataset)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_weights_and_questions_come_back_in_a_newer_format(
-    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path, suffix: str
+    dataset: PreferenceDataset, make_segment: MakeSegment, saved: Path
 ) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    assert load_preferences(path).one_each
-    old = path.read_bytes()
+    assert load_preferences(saved).one_each
+    old = saved.read_bytes()
     weighted = Preference(UUID(int=1), make_segment(1), make_segment(2), 0.7, 0.25, UUID(int=(7 << 70) + 7))
     dataset.upsert([weighted])
-    save_preferences(path, dataset, *SPACES)
-    found = load_preferences(path)
+    save_preferences(saved, dataset, *SPACES)
+    found = load_preferences(saved)
     assert_same(found, dataset)
     assert not found.one_each
     assert found.weights[-1] == 0.25
     assert found.labels == len(dataset) - 1
     dataset.upsert([replace(weighted, value=None)])
-    save_preferences(path, dataset, *SPACES)
-    assert path.read_bytes() == old  # which earlier versions can read
+    save_preferences(saved, dataset, *SPACES)
+    assert saved.read_bytes() == old  # which earlier versions can read
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.usefixtures("mapped")
 def test_a_large_dataset_is_the_same_and_can_go_on(
-    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path, suffix: str
+    dataset: PreferenceDataset, make_segment: MakeSegment, saved: Path
 ) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    large, before = load_preferences(path), path.read_bytes()
+    large, before = load_preferences(saved), saved.read_bytes()
     in_memory = [name for name, column in large.columns.items() if column._mapping is None]
     assert set(large.columns) - set(in_memory) == {"observations", "actions"}
     assert_same(large, dataset)
@@ -119,7 +118,7 @@ def test_a_large_dataset_is_the_same_and_can_go_on(
         for uuid, value in ((UUID(int=99), 1.0), (known, 0.75), (undone, None)):
             changed.upsert([Preference(uuid, make_segment(1), make_segment(2), value)])
     assert_same(large, dataset)
-    assert path.read_bytes() == before
+    assert saved.read_bytes() == before
 
 
 @pytest.mark.usefixtures("mapped")
@@ -295,28 +294,22 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
 @pytest.mark.parametrize(
     "name", ["version", "segment_length", "observation_space", "action_space", "preferences", "columns"]
 )
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_unknown_entry_is_named(dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    describe_again(path, lambda about: about.pop(name))
-    message = f"^{path} cannot be read as preferences: {name} is missing from the file's description"
+def test_unknown_entry_is_named(saved: Path, name: str) -> None:
+    describe_again(saved, lambda about: about.pop(name))
+    message = f"^{saved} cannot be read as preferences: {name} is missing from the file's description"
     for read in (load_preferences, saved_spaces):
         with pytest.raises(DataError, match=f"{message}; export the file again$"):
-            read(path)
+            read(saved)
 
 
 @pytest.mark.parametrize("name", ["observations", "terminated", "ids"])
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_unknown_column_is_named(dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    describe_again(path, lambda about: about["columns"][name].pop("dtype"))
+def test_unknown_column_is_named(saved: Path, name: str) -> None:
+    describe_again(saved, lambda about: about["columns"][name].pop("dtype"))
     with pytest.raises(DataError, match=f"dtype is missing from the description of {name}"):
-        load_preferences(path)
-    describe_again(path, lambda about: about["columns"].pop(name))
+        load_preferences(saved)
+    describe_again(saved, lambda about: about["columns"].pop(name))
     with pytest.raises(DataError, match=f"{name} is missing from the description of the columns"):
-        load_preferences(path)
+        load_preferences(saved)
 
 
 def describe_again(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -349,34 +342,28 @@ def test_unlearnable_data_is_refused(dataset: PreferenceDataset, tmp_path: Path,
         load_preferences(path)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_damaged_file_is_refused(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
-    intact = path.read_bytes()
+def test_damaged_file_is_refused(dataset: PreferenceDataset, saved: Path) -> None:
+    intact = saved.read_bytes()
     for length in (0, 3, 100, len(intact) // 2, len(intact) - 30, len(intact) - 1):
-        path.write_bytes(intact[:length])
-        with pytest.raises(DataError, match=rf"^{path} .*$"):
-            load_preferences(path)
+        saved.write_bytes(intact[:length])
+        with pytest.raises(DataError, match=rf"^{saved} .*$"):
+            load_preferences(saved)
     for position in range(0, len(intact), 997):
-        path.write_bytes(intact[:position] + bytes([intact[position] ^ 0xFF]) + intact[position + 1 :])
+        saved.write_bytes(intact[:position] + bytes([intact[position] ^ 0xFF]) + intact[position + 1 :])
         with contextlib.suppress(DataError):
-            assert_same(load_preferences(path), dataset)  # changed where nobody reads
+            assert_same(load_preferences(saved), dataset)  # changed where nobody reads
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_foreign_preferences_are_refused(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"labels{suffix}"
-    save_preferences(path, dataset, *SPACES)
+def test_foreign_preferences_are_refused(dataset: PreferenceDataset, saved: Path) -> None:
     with pytest.raises(DataError, match="a different environment: env_id is Any-v0, not Other-v0"):
-        load_preferences(path, env_id="Other-v0")
-    assert load_preferences(path, env_id="module:Any-v0").env_id == "Any-v0"
+        load_preferences(saved, env_id="Other-v0")
+    assert load_preferences(saved, env_id="module:Any-v0").env_id == "Any-v0"
     with pytest.raises(DataError, match="a different environment: observation_space is"):
-        load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
+        load_preferences(saved, observation_space=spaces.Box(-1, 1, (4,)))
     with pytest.raises(
         DataError, match=r"actions have shape .* does not match Discrete.*pass the spaces of Any-v0"
     ):
-        save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
+        save_preferences(saved, dataset, SPACES[0], spaces.Discrete(3))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
