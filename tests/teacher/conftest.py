@@ -1,7 +1,7 @@
 """Segments of no environment in particular, a folder in memory, and a finished run for its readers."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,6 @@ from tests.conftest import MakeOnce
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
-MakeSegment = Callable[..., Segment]
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
@@ -43,13 +42,7 @@ def save_new(config: TeachConfig) -> Path:
     return config.run_dir / "config.json"
 
 
-@pytest.fixture
-def make_segment() -> MakeSegment:
-    """Makes segments of random numbers; the same arguments make the same segment."""
-    return _random_segment
-
-
-def _random_segment(
+def make_segment(
     seed: int,
     *,
     length: int = 6,

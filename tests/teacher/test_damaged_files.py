@@ -46,9 +46,8 @@ from teacher.training.builder import open_run
 from teacher.training.warmstart import read_policy
 from teacher.wrapper.labels import run_id_in
 from tests.conftest import damaged
-from tests.teacher.conftest import config_in
+from tests.teacher.conftest import config_in, make_segment
 
-MakeSegment = Callable[..., Segment]
 DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 MOST_MEMORY = 2**29  # bytes that reading a damaged file may take
@@ -59,18 +58,18 @@ class Kind:
     """One kind of file: ``write`` makes an intact one in a folder and returns it, ``read`` reads it."""
 
     name: str
-    write: Callable[[Path, MakeSegment], Path]
+    write: Callable[[Path], Path]
     read: Callable[[Path], object]
 
 
-def checkpoint(folder: Path, _: MakeSegment) -> Path:
+def checkpoint(folder: Path) -> Path:
     state = {"agent": {"weights": np.arange(300.0), "epoch": 3}, "random": [1, {"key": np.arange(9)}]}
     save_state(folder / "checkpoint.npz", state)
     return folder / "checkpoint.npz"
 
 
-def preferences(suffix: str) -> Callable[[Path, MakeSegment], Path]:
-    def write(folder: Path, make_segment: MakeSegment) -> Path:
+def preferences(suffix: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
         dataset = PreferenceDataset()
         for number in range(4):
             pair = make_segment(number), make_segment(number + 50)
@@ -81,38 +80,38 @@ def preferences(suffix: str) -> Callable[[Path, MakeSegment], Path]:
     return write
 
 
-def predictor(folder: Path, _: MakeSegment) -> Path:
+def predictor(folder: Path) -> Path:
     predictor = RewardPredictor(*SPACES, RewardConfig(members=1, hidden=4), seed=1)
     save_predictor(folder / "predictor.npz", predictor, *SPACES)
     return folder / "predictor.npz"
 
 
-def demonstrations(folder: Path, _: MakeSegment) -> Path:
+def demonstrations(folder: Path) -> Path:
     starts = np.arange(20) % 10 == 0
     columns = np.ones((20, 3)), np.ones((20, 2)), np.ones(20), np.full(2, 10.0), starts
     save_demonstrations(folder / "expert.npz", Demonstrations(*columns))
     return folder / "expert.npz"
 
 
-def demonstrated_image(folder: Path, _: MakeSegment) -> Path:
+def demonstrated_image(folder: Path) -> Path:
     images = np.random.default_rng(1).integers(255, size=(4, 12, 10, 3), dtype=np.uint8)
     columns = images, np.ones((4, 1)), np.ones(4), np.full(1, 4.0), np.arange(4) == 0
     save_demonstrations(folder / "expert.npz", Demonstrations(*columns))
     return next(path for path in folder.rglob("*.png"))
 
 
-def old_imitation(folder: Path, _: MakeSegment) -> Path:
+def old_imitation(folder: Path) -> Path:
     arrays: dict[str, Any] = {"obs": np.ones((12, 3)), "acts": np.ones((10, 2)), "indices": np.array([6])}
     np.savez(folder / "old.npz", **arrays)
     return folder / "old.npz"
 
 
-def shipped(name: str, file: str) -> Callable[[Path, MakeSegment], Path]:
+def shipped(name: str, file: str) -> Callable[[Path], Path]:
     """A file in a copy of what another program wrote."""
-    return lambda folder, _: Path(shutil.copytree(DATA / name, folder / name)) / file
+    return lambda folder: Path(shutil.copytree(DATA / name, folder / name)) / file
 
 
-def parquet_of_minari(folder: Path, _: MakeSegment) -> Path:
+def parquet_of_minari(folder: Path) -> Path:
     """Store the dataset in Minari's Arrow format."""
     data = shutil.copytree(DATA / "minari-arrow", folder / "minari-parquet") / "data"
     for path in data.glob("*/*.arrow"):
@@ -138,7 +137,7 @@ def copy_with_rewards(path: Path) -> None:
         assert list(source.parent.iterdir()) == [source]
 
 
-def uni_rlhf_table(folder: Path, _: MakeSegment) -> Path:
+def uni_rlhf_table(folder: Path) -> Path:
     about = {"environment_name": "hopper", "query_length": 5, "feedback_type": "comparative"}
     (folder / "project.json").write_text(json.dumps(about))
     with (folder / "project.csv").open("w") as file:
@@ -146,8 +145,8 @@ def uni_rlhf_table(folder: Path, _: MakeSegment) -> Path:
     return folder / "project.csv"
 
 
-def uni_rlhf_arrays(which: str) -> Callable[[Path, MakeSegment], Path]:
-    def write(folder: Path, _: MakeSegment) -> Path:
+def uni_rlhf_arrays(which: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
         for stem, values in (("indices_1", [0, 3]), ("indices_2", [24, 12]), ("human_label", [0, -1])):
             np.save(folder / f"{stem}_domain_mujoco_env_hopper_num_2_len_5_0.npy", np.array(values))
         return next(folder.glob(f"{which}_*"))
@@ -155,7 +154,7 @@ def uni_rlhf_arrays(which: str) -> Callable[[Path, MakeSegment], Path]:
     return write
 
 
-def d4rl(folder: Path, _: MakeSegment) -> Path:
+def d4rl(folder: Path) -> Path:
     with h5py.File(folder / "d4rl.hdf5", "w") as file:
         file["observations"], file["actions"] = np.ones((40, 3)), np.ones((40, 2))
         file["rewards"], file["terminals"] = np.ones(40), np.zeros(40, bool)
@@ -163,7 +162,7 @@ def d4rl(folder: Path, _: MakeSegment) -> Path:
     return folder / "d4rl.hdf5"
 
 
-def transitions(folder: Path, _: MakeSegment) -> Path:
+def transitions(folder: Path) -> Path:
     np.savez(
         folder / "table.npz", observations=np.ones((40, 3)), actions=np.ones((40, 2)), rewards=np.ones(40)
     )
@@ -175,7 +174,7 @@ def read_table(path: Path) -> object:
     return crowd_preferences(labels, path)
 
 
-def ledger(folder: Path, make_segment: MakeSegment) -> Path:
+def ledger(folder: Path) -> Path:
     written = Ledger(folder / "ledger.sqlite3")
     pairs = [(make_segment(number), make_segment(number + 9)) for number in range(8)]
     written.write([Question(UUID(int=n), pair, "training", 0) for n, pair in enumerate(pairs)])
@@ -203,29 +202,29 @@ def contents(ledger: Ledger) -> object:
     return ledger.cursor, ledger.unfinished(), list(preferences_in(ledger)), ledger.decided_items(9)
 
 
-def segment(folder: Path, make_segment: MakeSegment) -> Path:
+def segment(folder: Path) -> Path:
     (folder / "segment").write_bytes(make_segment(1).to_bytes())
     return folder / "segment"
 
 
-def recipe(folder: Path, make_segment: MakeSegment) -> Path:
+def recipe(folder: Path) -> Path:
     (folder / "recipe.json").write_text(make_segment(1).recipe.to_json())
     return folder / "recipe.json"
 
 
-def settings(folder: Path, _: MakeSegment) -> Path:
+def settings(folder: Path) -> Path:
     config = TeachConfig(env_id="ShortHopper-v1", predictor="rl", name="x", runs_dir=str(folder))
     config.run_dir.mkdir(parents=True)
     save_config(config, UUID(int=1))
     return config.run_dir / "config.json"
 
 
-def run_id(folder: Path, _: MakeSegment) -> Path:
+def run_id(folder: Path) -> Path:
     run_id_in(folder)
     return folder / "run_id"
 
 
-def picture(folder: Path, _: MakeSegment) -> Path:
+def picture(folder: Path) -> Path:
     pixels = np.random.default_rng(1).integers(255, size=(24, 32, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "frame.jpg")
     return folder / "frame.jpg"
@@ -276,7 +275,7 @@ KINDS = [
     Kind("Uni-RLHF's table", uni_rlhf_table, lambda path: load_crowd_labels(path.parent)),
     Kind(
         "Uni-RLHF's description",
-        lambda folder, make: uni_rlhf_table(folder, make).with_suffix(".json"),
+        lambda folder: uni_rlhf_table(folder).with_suffix(".json"),
         lambda path: load_crowd_labels(path.parent),
     ),
     *(
@@ -303,8 +302,8 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_damaged_file_is_refused_in_one_line(kind: Kind, tmp_path: Path, make_segment: MakeSegment) -> None:
-    path = kind.write(tmp_path, make_segment)
+def test_a_damaged_file_is_refused_in_one_line(kind: Kind, tmp_path: Path) -> None:
+    path = kind.write(tmp_path)
     intact = path.read_bytes()
     kind.read(path)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -30,7 +30,7 @@ from teacher.labeling.publisher import PublishTarget
 from teacher.queries.collector import CollectorStatus
 from teacher.reporting.console import RunConsole
 from teacher.storage import FolderStorage
-from tests.teacher.conftest import MakeSegment
+from tests.teacher.conftest import make_segment
 from tests.waiting import WEEK, SimulatedTime, wait_until
 
 NAME = "cart-pole"
@@ -176,7 +176,6 @@ def collecting(clock: SimulatedTime, tmp_path: Path) -> Start:
 def test_a_run_goes_on_after_a_week_away(
     clock: SimulatedTime,
     collecting: Start,
-    make_segment: MakeSegment,
     monkeypatch: pytest.MonkeyPatch,
     *,
     away: str | int,
@@ -240,7 +239,7 @@ class Queue:
 
 
 @pytest.fixture
-def job(make_segment: MakeSegment, tmp_path: Path) -> ClipJob:
+def job(tmp_path: Path) -> ClipJob:
     return ClipJob(ClipSpec.of(make_segment(1)), tmp_path / "clip.mp4", 10, f"{NAME}/pair/first.mp4")
 
 

@@ -22,9 +22,8 @@ from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 from teacher.queries.kinds import preferences_in
-from tests.teacher.conftest import MEMORY
+from tests.teacher.conftest import MEMORY, make_segment
 
-MakeSegment = Callable[..., Segment]
 Ask = Callable[..., Question]
 PROBABILITIES: dict[str | None, float | None] = {
     "first": 1.0, "equal": 0.5, "second": 0.0, "cant_tell": None, None: None
@@ -32,7 +31,7 @@ PROBABILITIES: dict[str | None, float | None] = {
 
 
 @pytest.fixture
-def ask(ledger: Ledger, make_segment: MakeSegment) -> Ask:
+def ask(ledger: Ledger) -> Ask:
     """Writes one comparison."""
 
     def ask(phase: Role = "training", step: int = 0) -> Question:
@@ -337,7 +336,7 @@ def test_a_probability_that_does_not_fit_its_decision_is_refused(
     assert ledger.cursor == 0
 
 
-def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_two_threads_share_a_ledger(ledger: Ledger) -> None:
     """One asks while the other decides what it finds; nothing is lost and nothing breaks."""
     segments = make_segment(1), make_segment(2)
     asked = [Question(uuid4(), segments, "training", step) for step in range(60)]

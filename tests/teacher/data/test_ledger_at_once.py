@@ -13,11 +13,10 @@ import pytest
 
 from teacher.data import ledger_file
 from teacher.data.ledger import Ledger, Question
-from teacher.data.segments import Segment
 from teacher.errors import DataError
 from teacher.queries.kinds import preferences_in
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 ROOT = Path(__file__).parents[3]
 OPENERS = """
 import multiprocessing, sys, threading
@@ -76,7 +75,7 @@ def path(memory_path: Path) -> Path:
 
 
 @pytest.fixture
-def ask(make_segment: MakeSegment) -> Callable[[Ledger], None]:
+def ask() -> Callable[[Ledger], None]:
     def ask(ledger: Ledger) -> None:
         ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
 

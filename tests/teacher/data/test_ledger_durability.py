@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -23,8 +22,8 @@ from teacher.errors import DataError
 from teacher.platforms import is_local
 from teacher.queries.kinds import preferences_in
 from tests.conftest import damaged
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
 ROOT = Path(__file__).parents[3]
 WRITER = """
@@ -58,7 +57,7 @@ def writer(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def written(path: Path, make_segment: MakeSegment) -> Ledger:
+def written(path: Path) -> Ledger:
     ledger = Ledger(path)
     ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
     return ledger
@@ -87,7 +86,7 @@ def test_everything_acknowledged_survives_kill_9(memory_path: Path, lines: int) 
 
 @pytest.mark.parametrize("copied", [0, 1, 2])
 def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_none(
-    memory_path: Path, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch, copied: int
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch, copied: int
 ) -> None:
     """They lie in the -wal file until SQLite has copied them ``copied`` times; the run is killed after that.
 
@@ -166,9 +165,9 @@ def test_another_programs_database_is_refused_and_left_alone(memory_path: Path, 
 
 
 @BOTH_WAYS
-def test_a_newer_ledger_is_refused(memory_path: Path, make_segment: MakeSegment, read_only: bool) -> None:
+def test_a_newer_ledger_is_refused(memory_path: Path, read_only: bool) -> None:
     path = memory_path / "ledger.sqlite3"
-    written(path, make_segment).close()
+    written(path).close()
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 3")
     newer.close()
@@ -181,9 +180,9 @@ def test_a_folder_that_is_not_there_is_one_line(memory_path: Path) -> None:
         Ledger(memory_path / "nowhere" / "ledger.sqlite3")
 
 
-def test_a_damaged_segment_is_refused(memory_path: Path, make_segment: MakeSegment) -> None:
+def test_a_damaged_segment_is_refused(memory_path: Path) -> None:
     path = memory_path / "ledger.sqlite3"
-    written(path, make_segment).close()
+    written(path).close()
     with sqlite3.connect(path) as connection:
         (blob,) = connection.execute("SELECT first FROM pair").fetchone()
         middle = len(blob) // 2
@@ -222,7 +221,7 @@ def test_the_kind_of_file_system_is_known(two_clients: Clients, memory_path: Pat
 
 @pytest.mark.parametrize("seems_local", [False, True])
 def test_only_one_machine_has_a_ledger_open(
-    paths: Clients, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch, *, seems_local: bool
+    paths: Clients, monkeypatch: pytest.MonkeyPatch, *, seems_local: bool
 ) -> None:
     here, there = paths
     if seems_local:  # the shared memory that fails must do
@@ -240,7 +239,7 @@ def test_only_one_machine_has_a_ledger_open(
     assert [file.name for file in there.parent.iterdir()] == ["ledger.sqlite3"]
 
 
-def test_readers_elsewhere_use_a_copy(paths: Clients, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_readers_elsewhere_use_a_copy(paths: Clients, tmp_path: Path) -> None:
     here, there = paths
     comparisons = [Question(uuid4(), (make_segment(n), make_segment(n + 9)), "training", 0) for n in range(3)]
     with closing(Ledger(here)) as ledger, closing(Ledger(there, read_only=True)) as reader:
@@ -265,7 +264,7 @@ def test_readers_elsewhere_use_a_copy(paths: Clients, make_segment: MakeSegment,
 
 
 def test_a_backup_without_a_copy_says_so_and_a_failed_copy_ends_nothing(
-    paths: Clients, make_segment: MakeSegment, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    paths: Clients, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     here, there = paths
     with closing(Ledger(here)) as ledger:

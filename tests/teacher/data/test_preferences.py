@@ -5,7 +5,6 @@ import gc
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from itertools import islice
 from random import Random
 from typing import Any
@@ -25,8 +24,7 @@ from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task
 from teacher.errors import ConfigError, DataError
-
-MakeSegment = Callable[..., Segment]
+from tests.teacher.conftest import make_segment
 
 
 def ids(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
@@ -106,7 +104,7 @@ def tagged(number: int) -> Segment:
     )
 
 
-def test_upsert_says_how_many_answers_are_news(make_segment: MakeSegment) -> None:
+def test_upsert_says_how_many_answers_are_news() -> None:
     dataset = PreferenceDataset()
     answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(3)]
     assert dataset.upsert(answers) == 3
@@ -116,7 +114,7 @@ def test_upsert_says_how_many_answers_are_news(make_segment: MakeSegment) -> Non
     assert dataset.upsert([revised, dropped, dropped]) == 2
 
 
-def test_it_grows_without_copying_everything_each_time(make_segment: MakeSegment) -> None:
+def test_it_grows_without_copying_everything_each_time() -> None:
     dataset, buffers = PreferenceDataset(), set[int]()
     for number in range(300):
         dataset.upsert([Preference(UUID(int=number), make_segment(number), make_segment(number + 1), 1.0)])
@@ -127,7 +125,7 @@ def test_it_grows_without_copying_everything_each_time(make_segment: MakeSegment
         np.testing.assert_array_equal(dataset.observations[number], expected)
 
 
-def test_segments_are_copied(make_segment: MakeSegment) -> None:
+def test_segments_are_copied() -> None:
     dataset, segment = PreferenceDataset(), make_segment(1)
     dataset.upsert([Preference(uuid4(), segment, make_segment(2), 1.0)])
     before = dataset.observations.copy()
@@ -136,7 +134,7 @@ def test_segments_are_copied(make_segment: MakeSegment) -> None:
     assert dataset.actions.shape == (1, 2, 6, 2)
 
 
-def test_true_returns_are_kept_beside_the_answers(make_segment: MakeSegment) -> None:
+def test_true_returns_are_kept_beside_the_answers() -> None:
     dataset, pair = PreferenceDataset(), (make_segment(1), make_segment(2))
     dataset.upsert([Preference(uuid4(), *pair, 1.0)])
     expected = [[segment.true_return for segment in pair]]
@@ -166,7 +164,7 @@ def test_it_keeps_no_segment_and_no_episode_alive() -> None:
     np.testing.assert_array_equal(dataset.observations, expected)
 
 
-def test_segments_of_another_length_or_environment_are_refused(make_segment: MakeSegment) -> None:
+def test_segments_of_another_length_or_environment_are_refused() -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(uuid4(), make_segment(1), make_segment(2), 1.0)])
     longer = make_segment(3, length=7), make_segment(4, length=7)
@@ -191,7 +189,7 @@ def test_an_empty_dataset_says_what_to_wait_for() -> None:
         _ = PreferenceDataset().observations
 
 
-def test_next_states_are_kept(make_segment: MakeSegment) -> None:
+def test_next_states_are_kept() -> None:
     dataset = PreferenceDataset()
     segments = [make_segment(number) for number in range(8)]
     for number in range(4):
@@ -205,7 +203,7 @@ def test_next_states_are_kept(make_segment: MakeSegment) -> None:
             np.testing.assert_array_equal(found.reshape(expected.shape), expected.astype(found.dtype))
 
 
-def test_a_pair_without_what_follows_is_kept_from_those_who_need_it(make_segment: MakeSegment) -> None:
+def test_a_pair_without_what_follows_is_kept_from_those_who_need_it() -> None:
     old = dataclasses.replace(make_segment(1), final_observation=None)
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=n), make_segment(n), make_segment(n + 9), 1.0) for n in range(3)])
@@ -238,7 +236,7 @@ def test_the_last_decided_are_kept(size: int, changes: list[tuple[int, float | N
         assert dataset.ids[:, 1].tolist() == list(held)
 
 
-def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once(make_segment: MakeSegment) -> None:
+def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once() -> None:
     dataset = PreferenceDataset()
     answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(9)]
     dataset.upsert([*answers, dataclasses.replace(answers[2], value=0.0)])
@@ -262,7 +260,7 @@ def test_invalid_max_size_is_refused(size: Any) -> None:
     assert dataset.max_size == 3
 
 
-def test_a_large_object_is_refused_in_one_short_line(make_segment: MakeSegment) -> None:
+def test_a_large_object_is_refused_in_one_short_line() -> None:
     preferences = [Preference(UUID(int=n), make_segment(n), make_segment(n + 9), 1.0) for n in range(3)]
     with pytest.raises(ConfigError, match=r"got \[Preference\(uuid=.*\.\.\.$") as caught:
         PreferenceDataset(preferences)  # type: ignore[arg-type]
@@ -275,7 +273,7 @@ def test_a_size_may_be_a_number_of_numpys_and_a_whole_one_with_a_point(size: Any
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1.01, -0.01])
-def test_invalid_probabilities_are_refused(make_segment: MakeSegment, value: float) -> None:
+def test_invalid_probabilities_are_refused(value: float) -> None:
     dataset = PreferenceDataset()
     answer = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
     for known in (0, 1):
@@ -286,7 +284,7 @@ def test_invalid_probabilities_are_refused(make_segment: MakeSegment, value: flo
     assert dataset.values.tolist() == [1.0]
 
 
-def test_unnamed_preferences_take_the_next_environment_id(make_segment: MakeSegment) -> None:
+def test_unnamed_preferences_take_the_next_environment_id() -> None:
     answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(3)]
     dataset = PreferenceDataset()
     dataset.upsert(answers[:2])
@@ -329,7 +327,7 @@ def test_a_file_holds_whatever_a_dataset_does(
         np.testing.assert_array_equal(again.columns[name].rows, expected, strict=True)
 
 
-def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegment) -> None:
+def test_a_refused_first_preference_leaves_nothing_behind() -> None:
     dataset = PreferenceDataset()
     dataset.env_id = "Another-v0"
     first = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
@@ -351,21 +349,21 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
     ],
     ids=str,
 )
-def test_bad_preference_is_refused(make_segment: MakeSegment, parts: dict[str, Any], said: str) -> None:
+def test_bad_preference_is_refused(parts: dict[str, Any], said: str) -> None:
     whole = {"uuid": UUID(int=1), "first": make_segment(1), "second": make_segment(2), "value": 1.0}
     with pytest.raises(DataError, match=f"^{said}$"):
         Preference(**{**whole, **parts})
 
 
 @pytest.mark.parametrize("value", [1, True, np.float32(0.5), np.bool_(True), None])
-def test_a_probability_may_be_any_number(make_segment: MakeSegment, value: Any) -> None:
+def test_a_probability_may_be_any_number(value: Any) -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), value)])
     assert len(dataset) == (value is not None)
 
 
 @pytest.mark.parametrize("size", [-1, 2.5, "3", True, None], ids=repr)
-def test_invalid_counts_are_refused(make_segment: MakeSegment, size: Any) -> None:
+def test_invalid_counts_are_refused(size: Any) -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)])
     with pytest.raises(ConfigError, match=r"^size: expected a whole number, 0 or more; got "):

@@ -4,7 +4,7 @@ import gc
 import io
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any
@@ -27,6 +27,7 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
+from tests.teacher.conftest import make_segment
 
 LENGTH = 7
 KWARGS = st.dictionaries(
@@ -445,7 +446,7 @@ def test_bytes_of_something_else_are_refused() -> None:
             Segment.from_bytes(data)
 
 
-def test_heavy_segment_pairs(make_segment: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heavy_segment_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = SegmentPool(length=6)
     pool.add([make_segment(1), make_segment(2)])
     drawn: list[int] = []
@@ -462,7 +463,7 @@ def test_heavy_segment_pairs(make_segment: Callable[..., Segment], monkeypatch: 
     assert first is not second
 
 
-def test_partners_of_a_heavy_segment_are_drawn_by_weight(make_segment: Callable[..., Segment]) -> None:
+def test_partners_of_a_heavy_segment_are_drawn_by_weight() -> None:
     pool = SegmentPool(length=6)
     pool.add([make_segment(number) for number in range(3)])
     pairs = pool.sample_pairs(4000, np.array([1.0, 1e-5, 3e-5]))
@@ -473,7 +474,7 @@ def test_partners_of_a_heavy_segment_are_drawn_by_weight(make_segment: Callable[
 
 
 @pytest.mark.parametrize("number", [-1, 2.5, "3", True, None], ids=repr)
-def test_invalid_pair_counts_are_refused(make_segment: Callable[..., Segment], number: Any) -> None:
+def test_invalid_pair_counts_are_refused(number: Any) -> None:
     first, second = make_segment(1), make_segment(2)
     pool = SegmentPool(len(first))
     pool.add([first, second])

@@ -13,7 +13,6 @@ from safetensors import safe_open
 
 from teacher.data.checkpoint import State, load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment
 from teacher.datasets.network_files import load_tensors, save_tensors
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import describe_space, space_of
@@ -21,14 +20,13 @@ from teacher.errors import ConfigError, DataError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from tests.conftest import refusals
-
-MakeSegment = Callable[..., Segment]
+from tests.teacher.conftest import make_segment
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 
 
 @pytest.fixture
-def dataset(make_segment: MakeSegment) -> PreferenceDataset:
+def dataset() -> PreferenceDataset:
     dataset = PreferenceDataset()
     for number in range(20):
         first, second = make_segment(2 * number), make_segment(2 * number + 1)
@@ -37,7 +35,7 @@ def dataset(make_segment: MakeSegment) -> PreferenceDataset:
     return dataset
 
 
-def test_file_round_trips(tmp_path: Path, dataset: PreferenceDataset, make_segment: MakeSegment) -> None:
+def test_file_round_trips(tmp_path: Path, dataset: PreferenceDataset) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=16, inputs="state"), seed=3)
     predictor.fit(dataset, max_epochs=2)
     save_predictor(tmp_path / "a.npz", predictor, *SPACES)

@@ -34,15 +34,15 @@ from teacher.errors import ConfigError, DataError, StorageError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow, an extra, is not installed")
 SUFFIXES = (".npz", pytest.param(".parquet", marks=needs_pyarrow))
 
 
 @pytest.fixture
-def dataset(make_segment: MakeSegment) -> PreferenceDataset:
+def dataset() -> PreferenceDataset:
     """Make 20 preferences, decided in another order than they are stored."""
     dataset = PreferenceDataset()
     for number in range(22):
@@ -87,9 +87,7 @@ def test_a_dataset_comes_back_as_it_was(dataset: PreferenceDataset, tmp_path: Pa
     assert_same(load_preferences(saved), dataset)
 
 
-def test_weights_and_questions_come_back_in_a_newer_format(
-    dataset: PreferenceDataset, make_segment: MakeSegment, saved: Path
-) -> None:
+def test_weights_and_questions_come_back_in_a_newer_format(dataset: PreferenceDataset, saved: Path) -> None:
     assert load_preferences(saved).one_each
     old = saved.read_bytes()
     weighted = Preference(UUID(int=1), make_segment(1), make_segment(2), 0.7, 0.25, UUID(int=(7 << 70) + 7))
@@ -106,9 +104,7 @@ def test_weights_and_questions_come_back_in_a_newer_format(
 
 
 @pytest.mark.usefixtures("mapped")
-def test_a_large_dataset_is_the_same_and_can_go_on(
-    dataset: PreferenceDataset, make_segment: MakeSegment, saved: Path
-) -> None:
+def test_a_large_dataset_is_the_same_and_can_go_on(dataset: PreferenceDataset, saved: Path) -> None:
     large, before = load_preferences(saved), saved.read_bytes()
     in_memory = [name for name, column in large.columns.items() if column._mapping is None]
     assert set(large.columns) - set(in_memory) == {"observations", "actions"}
@@ -123,7 +119,7 @@ def test_a_large_dataset_is_the_same_and_can_go_on(
 
 @pytest.mark.usefixtures("mapped")
 def test_a_predictor_learns_the_same_from_a_large_dataset(
-    dataset: PreferenceDataset, make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dataset: PreferenceDataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each member trains on the same pairs as before, in the same minibatches, up to how sums are rounded."""
     save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
@@ -399,7 +395,7 @@ def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> 
             use(tmp_path / "labels.csv")
 
 
-def test_nothing_to_save(dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_nothing_to_save(dataset: PreferenceDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="wait for the first label"):
         save_preferences(tmp_path / "labels.npz", PreferenceDataset(), *SPACES)
     for uuid in list(dataset._uuids):

@@ -24,8 +24,7 @@ from teacher.queries.judges import (
     value_of,
 )
 from teacher.settings.teachers import RETURNS_REMEMBERED, Answerer, ErrorModel
-
-MakeSegment = Callable[..., Segment]
+from tests.teacher.conftest import make_segment
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def wishes(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_perfect_teacher_is_the_oracle(make_segment: MakeSegment) -> None:
+def test_a_perfect_teacher_is_the_oracle() -> None:
     teacher = ScriptedTeacher(ErrorModel(), seed=1)
     segments = [make_segment(seed) for seed in range(20)]
     segments.append(make_segment(21, true_return=segments[0].true_return))
@@ -53,7 +52,7 @@ def test_a_perfect_teacher_is_the_oracle(make_segment: MakeSegment) -> None:
     assert [teacher(*pair) for pair in pairs] == [oracle(*pair) for pair in pairs]
 
 
-def test_answers_are_decisions_or_probabilities(make_segment: MakeSegment) -> None:
+def test_answers_are_decisions_or_probabilities() -> None:
     low, high = make_segment(1, true_return=1.0), make_segment(2, true_return=3.0)
     assert ScriptedTeacher(ErrorModel(mistake=1.0), 1)(low, high) == "first"
     assert ScriptedTeacher(ErrorModel(equal=2.0), 1)(low, high) == "equal"
@@ -61,7 +60,7 @@ def test_answers_are_decisions_or_probabilities(make_segment: MakeSegment) -> No
     assert ScriptedTeacher(ErrorModel(soft=2.0), 1)(low, high) == pytest.approx(1 / (1 + np.e))
 
 
-def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> None:
+def test_errors_belong_to_the_pair_and_the_seed() -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(0, 200, 2)]
     again = [tuple(Segment.from_bytes(segment.to_bytes()) for segment in pair) for pair in pairs]
     one, same, other = (ScriptedTeacher(ErrorModel(mistake=0.5), seed) for seed in (1, 1, 2))
@@ -70,7 +69,7 @@ def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> No
     assert [other(*pair) for pair in pairs] != given
 
 
-def test_errors_stay_as_published(make_segment: MakeSegment) -> None:
+def test_errors_stay_as_published() -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(1, 81, 2)]
     teacher = ScriptedTeacher(ErrorModel(mistake=0.1), seed=1)
     assert [n for n, pair in enumerate(pairs) if teacher(*pair) != oracle(*pair)] == [3, 14, 15, 23, 26, 39]
@@ -113,7 +112,7 @@ def test_errors_are_others_where_recorded_episodes_differ_in_one_thing(what: str
     assert {teacher(*pair) for pair in pairs} == {"first", "second"}
 
 
-def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning(make_segment: MakeSegment) -> None:
+def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning() -> None:
     segment = make_segment(1, length=3)
     a, b, c = segment.true_rewards
     assert value_of(ErrorModel(myopic=0.5))(segment) == pytest.approx(0.25 * a + 0.5 * b + c)
@@ -122,7 +121,7 @@ def test_a_myopic_teacher_looks_at_the_end_and_a_discount_at_the_beginning(make_
     assert goal_of(ErrorModel(myopic=0.5)) is true_return
 
 
-def test_a_function_says_what_is_wanted(make_segment: MakeSegment, wishes: str) -> None:
+def test_a_function_says_what_is_wanted(wishes: str) -> None:
     teacher = ScriptedTeacher(ErrorModel.parse(f"{wishes}:low"), seed=1)
     first, second = make_segment(1), make_segment(2)
     is_lower = first.observations[:, 0].max() < second.observations[:, 0].max()
@@ -163,7 +162,7 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
         ("later", ":later returned <coroutine object later at .*, but must return a finite number"),
     ],
 )
-def test_non_number_is_an_error(make_segment: MakeSegment, wishes: str, function: str, says: str) -> None:
+def test_non_number_is_an_error(wishes: str, function: str, says: str) -> None:
     with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; fix the function$"):
         Behavior(f"{wishes}:{function}")(make_segment(1))
 
@@ -206,19 +205,19 @@ class SaysText:
         (lambda *_: 10**400, "test_judges:<lambda> returned 1000.* or a probability; fix the function$"),
     ],
 )
-def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge: Judge, says: str) -> None:
+def test_a_judge_that_gives_no_answer_is_named(judge: Judge, says: str) -> None:
     with pytest.raises(BehaviorError, match=says):
         answer_of(judge, make_segment(1), make_segment(2))
 
 
-def test_teacher_errors_name_no_option(make_segment: MakeSegment) -> None:
+def test_teacher_errors_name_no_option() -> None:
     with pytest.raises(ConfigError, match=r"^judge: expected mistake:NUMBER with a probability"):
         ErrorModel.parse("mistake:2", "judge")
     with pytest.raises(ConfigError, match=r"^expected mistake:NUMBER with a probability"):
         ErrorModel(mistake=2.0)
 
 
-def test_thresholds_can_follow_the_returns_that_the_agent_collects(make_segment: MakeSegment) -> None:
+def test_thresholds_can_follow_the_returns_that_the_agent_collects() -> None:
     pool = SegmentPool(4)
     teacher = ScriptedTeacher(ErrorModel.parse("equal:0.5,collected:2"), seed=1, pool=pool)
     bad, good = make_segment(1, length=4, true_return=1.0), make_segment(2, length=4, true_return=2.0)
@@ -234,7 +233,7 @@ def test_thresholds_by_collected_segments_need_a_pool() -> None:
         ScriptedTeacher(ErrorModel.parse("skip:0.1,collected:200"), seed=1)
 
 
-def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment) -> None:
+def test_a_teacher_that_skips_everything_is_found_out() -> None:
     teacher = ScriptedTeacher(ErrorModel.parse("skip:0.5"), seed=1)
     bad, worse = make_segment(1, true_return=-1.0), make_segment(2, true_return=-2.0)
     for _ in range(999):

@@ -3,7 +3,7 @@
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -31,17 +31,16 @@ from teacher.settings.options import KindName, QueryConfig
 from teacher.settings.teachers import Answerer, ErrorModel, preference
 from teacher.training.builder import open_run
 from teacher.training.loop import train
-from tests.teacher.conftest import MEMORY, _random_segment
+from tests.teacher.conftest import MEMORY, make_segment
 
-MakeSegment = Callable[..., Segment]
 NAMES: list[KindName] = ["pair", "graded", "rating", "best_worst"]
 
 
 def answered(
-    ledger: Ledger, kind: KindName, error_model: ErrorModel, returns: Sequence[float], make: MakeSegment
+    ledger: Ledger, kind: KindName, error_model: ErrorModel, returns: Sequence[float]
 ) -> list[Preference]:
     """Ask questions about segments with these returns, in order; return the preferences that follow."""
-    items = [make(number, true_return=value) for number, value in enumerate(returns)]
+    items = [make_segment(number, true_return=value) for number, value in enumerate(returns)]
     size = KINDS[kind].size
     questions = [tuple(items[at : at + size]) for at in range(0, len(items), size)]
     collector = SyntheticTeacher(ledger, 1, ScriptedTeacher(error_model, 1), kind)
@@ -60,35 +59,31 @@ def is_right(each: Preference) -> bool:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_perfect_teacher_implies_true_preferences(
-    ledger: Ledger, kind: KindName, make_segment: MakeSegment
-) -> None:
+def test_a_perfect_teacher_implies_true_preferences(ledger: Ledger, kind: KindName) -> None:
     returns = np.random.default_rng(1).normal(size=240).tolist()
-    preferences = [
-        each for each in answered(ledger, kind, ErrorModel(), returns, make_segment) if each.value is not None
-    ]
+    preferences = [each for each in answered(ledger, kind, ErrorModel(), returns) if each.value is not None]
     strict = [each for each in preferences if each.value != 0.5]
     assert ledger.usable() == 240 // KINDS[kind].size
     assert len(preferences) == {"pair": 120, "graded": 120, "rating": 1160, "best_worst": 300}[kind]
     # A rater's scale is what was seen so far, which changes at first.
     assert np.mean(list(map(is_right, strict))) >= (0.97 if kind == "rating" else 1)
-    wrong = answered(ledger, kind, ErrorModel(mistake=1.0), returns, make_segment)
+    wrong = answered(ledger, kind, ErrorModel(mistake=1.0), returns)
     if kind != "rating":  # whose preferences depend on earlier ones, which are right
         assert not any(is_right(each) for each in wrong if each.value not in {None, 0.5})
 
 
-def test_grades_tell_differences_above_the_median(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_grades_tell_differences_above_the_median(ledger: Ledger) -> None:
     differences = [1.0, 3.0, 2.0, 4.0, 0.5, 0.0]
     returns = [value for difference in differences for value in (difference, 0.0)]
-    preferences = answered(ledger, "graded", ErrorModel(), returns, make_segment)
+    preferences = answered(ledger, "graded", ErrorModel(), returns)
     expected = ["clearly_first", "clearly_first", "clearly_first", "clearly_first", "slightly_first", "equal"]
     assert decisions(ledger) == expected
     assert [each.value for each in preferences] == [0.95, 0.95, 0.95, 0.95, 0.7, 0.5]
     assert [each.weight for each in preferences] == [1.0] * 6
 
 
-def test_best_and_worst_of_four_give_five_pairs(ledger: Ledger, make_segment: MakeSegment) -> None:
-    preferences = answered(ledger, "best_worst", ErrorModel(), [1, 4, 0, 2, 3, 3, 3, 3], make_segment)
+def test_best_and_worst_of_four_give_five_pairs(ledger: Ledger) -> None:
+    preferences = answered(ledger, "best_worst", ErrorModel(), [1, 4, 0, 2, 3, 3, 3, 3])
     assert decisions(ledger) == ["1>2", "cant_tell"]
     pairs = dict(zip(combinations(range(4), 2), (each.value for each in preferences), strict=False))
     assert pairs == {(0, 1): 0, (0, 2): 1, (0, 3): None, (1, 2): 1, (1, 3): 1, (2, 3): 0}
@@ -98,9 +93,9 @@ def test_best_and_worst_of_four_give_five_pairs(ledger: Ledger, make_segment: Ma
     assert (len(dataset), dataset.labels) == (5, 1)
 
 
-def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger) -> None:
     returns = [0.0, 1.0, -1.0, *np.linspace(-5, 5, 100), 9.0, -9.0, 0.0]
-    preferences = answered(ledger, "rating", ErrorModel(), returns, make_segment)
+    preferences = answered(ledger, "rating", ErrorModel(), returns)
     ratings = decisions(ledger)
     assert ratings[:3] == ["3", "4", "1"]  # 1 of 1, 2 of 2 and the lowest of 3, by the middle of each rank
     assert ratings[-3:] == ["5", "1", "3"]
@@ -126,20 +121,18 @@ def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger, make_segment: MakeS
         ("rating", "5", "1"),
     ],
 )
-def test_mistakes_reverse_an_answer(
-    memory_path: Path, make_segment: MakeSegment, kind: KindName, answer: str, reversed_: str
-) -> None:
+def test_mistakes_reverse_an_answer(memory_path: Path, kind: KindName, answer: str, reversed_: str) -> None:
     for name, mistake, expected in (("right", 0.0, answer), ("wrong", 1.0, reversed_)):
         with_errors = Ledger(memory_path / name)
         returns = [float(value) for value in range(8)]
-        answered(with_errors, kind, ErrorModel(mistake=mistake), returns, make_segment)
+        answered(with_errors, kind, ErrorModel(mistake=mistake), returns)
         assert decisions(with_errors)[-1] == expected
         with_errors.close()
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_low_returns_are_skipped(ledger: Ledger, make_segment: MakeSegment, kind: KindName) -> None:
-    preferences = answered(ledger, kind, ErrorModel(skip=10.0), [1.0, 2.0, 3.0, 4.0], make_segment)
+def test_low_returns_are_skipped(ledger: Ledger, kind: KindName) -> None:
+    preferences = answered(ledger, kind, ErrorModel(skip=10.0), [1.0, 2.0, 3.0, 4.0])
     assert set(decisions(ledger)) == {"cant_tell"}
     assert [each for each in preferences if each.value is not None] == []
     assert list(preferences_in(ledger)) == []
@@ -155,7 +148,7 @@ def test_noise_on_returns_gives_bradley_terry_probabilities(margin: float) -> No
 
 
 @pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
-def test_judges_of_pairs_are_refused(ledger: Ledger, make_segment: MakeSegment, kind: KindName) -> None:
+def test_judges_of_pairs_are_refused(ledger: Ledger, kind: KindName) -> None:
     items = tuple(make_segment(number) for number in range(KINDS[kind].size))
     collector = SyntheticTeacher(ledger, 1, oracle, kind)
     with pytest.raises(ConfigError, match=f"^{kind} questions need a scripted teacher"):
@@ -176,7 +169,7 @@ def test_changes_of_ratings_add_up_to_those_from_the_start(
 
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         ledger = Ledger(Path(folder) / "ledger.sqlite3")
-        rated = [Question(UUID(int=n), (_random_segment(n),), "training", 0, "rating") for n in range(15)]
+        rated = [Question(UUID(int=n), (make_segment(n),), "training", 0, "rating") for n in range(15)]
         ledger.write(rated)
         dataset, follower = PreferenceDataset(), Follower(ledger)
         for seq, (number, answer) in enumerate(events, 1):
@@ -201,9 +194,7 @@ def content(dataset: PreferenceDataset) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_questions_come_back_from_the_ledger(
-    ledger: Ledger, memory_path: Path, make_segment: MakeSegment, kind: KindName
-) -> None:
+def test_questions_come_back_from_the_ledger(ledger: Ledger, memory_path: Path, kind: KindName) -> None:
     """Ledgers of pairs keep the format of 0.1.0."""
     items = tuple(make_segment(number) for number in range(KINDS[kind].size))
     ledger.write([Question(uuid4(), items, "pretraining", 3, kind)])
@@ -218,7 +209,7 @@ def test_questions_come_back_from_the_ledger(
     file.close()
 
 
-def test_a_kind_of_a_later_version_is_refused_in_one_line(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_a_kind_of_a_later_version_is_refused_in_one_line(ledger: Ledger) -> None:
     ledger.write([question := Question(uuid4(), (make_segment(1),), "training", 0, "sketch")])  # type: ignore[arg-type]
     ledger.decide([(question.uuid, "a circle", None)])
     with pytest.raises(DataError, match=r"questions of the kind sketch, but .* knows only pair, .*update"):
@@ -236,9 +227,7 @@ class Members:
 
 
 @pytest.mark.parametrize("kind", ["rating", "best_worst"])
-def test_no_group_is_asked_about_twice_and_none_has_a_segment_twice(
-    make_segment: MakeSegment, kind: KindName
-) -> None:
+def test_no_group_is_asked_about_twice_and_none_has_a_segment_twice(kind: KindName) -> None:
     pool = SegmentPool(6)
     pool.add([make_segment(seed) for seed in range(9)])
     selected = [group for _ in range(3) for group in KINDS[kind].select(pool, 2, None, None)]
@@ -253,7 +242,7 @@ def test_no_group_is_asked_about_twice_and_none_has_a_segment_twice(
     assert KINDS["best_worst"].select(SegmentPool(6), 1, None, None) == []
 
 
-def test_active_selection_takes_the_groups_that_members_disagree_about(make_segment: MakeSegment) -> None:
+def test_active_selection_takes_the_groups_that_members_disagree_about() -> None:
     random = np.random.default_rng(2)
     returns = random.normal(size=(3, 200)) * random.uniform(0, 3, size=200) ** 2
     config, members = QueryConfig(selection="active", candidates=20), Members(returns)  # all segments

@@ -27,8 +27,7 @@ from teacher.queries.selection import disagreement, select_pairs, sure_pairs
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
 from teacher.settings.options import QueryConfig, Uncertainty
 from teacher.training.parts import schedule_of
-
-MakeSegment = Callable[..., Segment]
+from tests.teacher.conftest import make_segment
 
 
 class Members:
@@ -44,7 +43,7 @@ class Members:
 
 
 @pytest.fixture
-def pool(make_segment: MakeSegment) -> SegmentPool:
+def pool() -> SegmentPool:
     return pool_of([make_segment(seed) for seed in range(10)])
 
 
@@ -83,7 +82,7 @@ def test_all_pairs_there_are_can_be_asked_about_at_once(pool: SegmentPool, recen
         (QueryConfig(selection="random", oversampling=1), 3),
     ],
 )
-def test_segments_unique(make_segment: MakeSegment, config: QueryConfig, count: int, seed: int) -> None:
+def test_segments_unique(config: QueryConfig, count: int, seed: int) -> None:
     pool = SegmentPool(length=6, seed=seed)
     pool.add([make_segment(number) for number in range(10)])
     pairs = select_pairs(pool, count, config)
@@ -101,7 +100,7 @@ def test_segments_unique(make_segment: MakeSegment, config: QueryConfig, count: 
     ],
     ids=["random", "active", "diverse", "recent", "newest"],
 )
-def test_each_segment_is_used_once_if_possible(make_segment: MakeSegment, config: QueryConfig) -> None:
+def test_each_segment_is_used_once_if_possible(config: QueryConfig) -> None:
     members = Members({seed: np.random.default_rng(seed).normal(size=3).tolist() for seed in range(60)})
     for attempt in range(10):
         pool = SegmentPool(length=6, seed=attempt)
@@ -110,7 +109,7 @@ def test_each_segment_is_used_once_if_possible(make_segment: MakeSegment, config
         assert len({segment for pair in pairs for segment in pair}) == 8
 
 
-def test_each_segment_is_first_and_second_about_equally_often(make_segment: MakeSegment) -> None:
+def test_each_segment_is_first_and_second_about_equally_often() -> None:
     segments = [make_segment(seed) for seed in range(10)]
     pairs = []
     for seed in range(200):
@@ -128,7 +127,7 @@ def test_nothing_is_asked_where_nothing_is_due(pool: SegmentPool, count: int) ->
 
 
 @pytest.mark.parametrize("segments", [0, 1])
-def test_a_pool_that_cannot_make_a_pair_gives_none(make_segment: MakeSegment, segments: int) -> None:
+def test_a_pool_that_cannot_make_a_pair_gives_none(segments: int) -> None:
     pool = pool_of([make_segment(seed) for seed in range(segments)])
     assert select_pairs(pool, 5) == []
     assert select_pairs(pool, 5, QueryConfig(oversampling=2.0)) == []
@@ -157,7 +156,7 @@ def test_certain_members_disagree_by_the_label_however_large_their_returns(pool:
     assert disagreement(members, pairs, "probability") == pytest.approx(0.25)
 
 
-def test_active_selection_asks_what_the_members_disagree_about_most(make_segment: MakeSegment) -> None:
+def test_active_selection_asks_what_the_members_disagree_about_most() -> None:
     # Members agree about all segments but 3 and 7, of which one likes one and the other the other.
     returns: dict[int, Sequence[float]] = {seed: (0.1 * seed, 0.1 * seed) for seed in range(12)}
     returns |= {3: (5.0, -5.0), 7: (-5.0, 5.0)}
@@ -166,13 +165,13 @@ def test_active_selection_asks_what_the_members_disagree_about_most(make_segment
     assert seeds(chosen) == [{3, 7}]
 
 
-def test_without_a_predictor_selection_is_random(pool: SegmentPool, make_segment: MakeSegment) -> None:
+def test_without_a_predictor_selection_is_random(pool: SegmentPool) -> None:
     other = pool_of([make_segment(seed) for seed in range(10)])
     active = select_pairs(pool, 5, QueryConfig(selection="active", recency=math.inf))
     assert seeds(active) == seeds(select_pairs(other, 5))
 
 
-def test_pairs_without_doubt_differ_most_and_are_asked_about_once(make_segment: MakeSegment) -> None:
+def test_pairs_without_doubt_differ_most_and_are_asked_about_once() -> None:
     pool = pool_of([make_segment(seed) for seed in range(40)])
 
     def value(segment: Segment) -> float:
@@ -192,7 +191,7 @@ def test_ties_give_no_attention_checks(pool: SegmentPool) -> None:
     assert sure_pairs(pool_of(), 3, lambda _: 1.0, QueryConfig()) == []
 
 
-def test_more_candidates_bring_more_disagreement(make_segment: MakeSegment) -> None:
+def test_more_candidates_bring_more_disagreement() -> None:
     random = np.random.default_rng(0)
     members = Members({seed: random.normal(size=3).tolist() for seed in range(200)})
 
@@ -204,7 +203,7 @@ def test_more_candidates_bring_more_disagreement(make_segment: MakeSegment) -> N
     assert mean_disagreement(1) < 0.6 * mean_disagreement(10) < mean_disagreement(10)
 
 
-def test_recent_segments_come_first_and_halve_with_those_that_are_newer(make_segment: MakeSegment) -> None:
+def test_recent_segments_come_first_and_halve_with_those_that_are_newer() -> None:
     segments = [make_segment(number) for number in range(80)]
     drawn: Counter[int] = Counter()
     for seed in range(150):
@@ -217,14 +216,14 @@ def test_recent_segments_come_first_and_halve_with_those_that_are_newer(make_seg
         assert abs(drawn[score] - expected) < 4 * np.sqrt(expected)
 
 
-def test_oversampling_keeps_to_the_newest_segments(make_segment: MakeSegment) -> None:
+def test_oversampling_keeps_to_the_newest_segments() -> None:
     pool = pool_of([make_segment(seed) for seed in range(100)])
     drawn = select_pairs(pool, 5, QueryConfig(oversampling=1.6))
     assert len(drawn) == 5
     assert min(min(pair) for pair in seeds(drawn)) >= 100 - 16
 
 
-def test_explored_segments_have_their_share(make_segment: MakeSegment) -> None:
+def test_explored_segments_have_their_share() -> None:
     explored = 0
     for seed in range(100):
         pool = SegmentPool(6, seed=seed)
@@ -235,7 +234,7 @@ def test_explored_segments_have_their_share(make_segment: MakeSegment) -> None:
     assert 90 < explored < 150  # of 400
 
 
-def test_diverse_pairs_cover_more_than_random_ones(make_segment: MakeSegment) -> None:
+def test_diverse_pairs_cover_more_than_random_ones() -> None:
     """Most segments are alike, a few are elsewhere: k-center finds these first."""
 
     def place(seed: int) -> Segment:
@@ -252,7 +251,7 @@ def test_diverse_pairs_cover_more_than_random_ones(make_segment: MakeSegment) ->
     assert rare(1) < rare(20) == 3
 
 
-def test_diverse_pairs_keep_away_from_what_was_asked_about(make_segment: MakeSegment) -> None:
+def test_diverse_pairs_keep_away_from_what_was_asked_about() -> None:
     def at(place: float, seed: int) -> Segment:
         segment = make_segment(seed)
         segment.observations[:] = place
@@ -267,7 +266,7 @@ def test_diverse_pairs_keep_away_from_what_was_asked_about(make_segment: MakeSeg
     assert seeds([chosen]) == [{4, 5}]
 
 
-def test_questions_about_segments_that_are_gone_are_forgotten(make_segment: MakeSegment) -> None:
+def test_questions_about_segments_that_are_gone_are_forgotten() -> None:
     pool = SegmentPool(6, capacity=10)
     pool.add([make_segment(seed) for seed in range(10)])
     select_pairs(pool, 5)

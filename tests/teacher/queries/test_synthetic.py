@@ -23,10 +23,10 @@ from teacher.queries.schedules import AllAtOnce
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import ErrorModel
-from tests.teacher.conftest import MakeSegment
+from tests.teacher.conftest import make_segment
 
 
-def test_the_larger_true_return_is_preferred(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_the_larger_true_return_is_preferred(ledger: Ledger) -> None:
     teacher = SyntheticTeacher(ledger, seed=1)
     low, high = make_segment(1, true_return=-1.0), make_segment(2, true_return=3.0)
     teacher.submit([(high, low), (low, high), (low, make_segment(3, true_return=-1.0))], "training", 8)
@@ -36,7 +36,7 @@ def test_the_larger_true_return_is_preferred(ledger: Ledger, make_segment: MakeS
     assert preferences[1].first.true_return == pytest.approx(-1.0)
 
 
-def test_answers_are_returned_once_and_kept(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_answers_are_returned_once_and_kept(ledger: Ledger) -> None:
     teacher = SyntheticTeacher(ledger, seed=1)
     teacher.submit([(make_segment(1), make_segment(2))], "pretraining", 0)
     teacher.submit([(make_segment(3), make_segment(4))], "training", 2048)
@@ -50,7 +50,7 @@ def test_answers_are_returned_once_and_kept(ledger: Ledger, make_segment: MakeSe
     assert ledger.unfinished() == []
 
 
-def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_segment: MakeSegment) -> None:
+def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path) -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(4)]
     uuids = []
     for name, seed in [("a", 1), ("b", 1), ("c", 2)]:
@@ -63,7 +63,7 @@ def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_s
     assert len({*uuids[0], *uuids[2]}) == 8
 
 
-def test_unanswered_labels_of_a_killed_run_are_answered(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_unanswered_labels_of_a_killed_run_are_answered(ledger: Ledger) -> None:
     low, high = make_segment(1, true_return=0.0), make_segment(2, true_return=1.0)
     comparison = Question(uuid4(), (low, high), "training", 64)
     ledger.write([comparison])
@@ -72,7 +72,7 @@ def test_unanswered_labels_of_a_killed_run_are_answered(ledger: Ledger, make_seg
     assert (ledger.open(), ledger.usable()) == (0, 1)
 
 
-def test_a_soft_answer_is_kept_as_a_probability(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_a_soft_answer_is_kept_as_a_probability(ledger: Ledger) -> None:
     first, second = make_segment(1), make_segment(2)
     for number, probability in enumerate([0.8, 0.3, 0.5]):
         judge: Judge = lambda _, __, answer=probability: answer  # type: ignore[misc]  # noqa: E731
@@ -81,7 +81,7 @@ def test_a_soft_answer_is_kept_as_a_probability(ledger: Ledger, make_segment: Ma
         assert [answer.value for answer in teacher.receive()] == [probability]
 
 
-def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_segment: MakeSegment) -> None:
+def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path) -> None:
     error_model = ErrorModel.parse("skip:0.6,equal:0.4,mistake:0.3")
     pairs = [(make_segment(n, true_return=n * 0.9**n), make_segment(n + 100)) for n in range(40)]
     given = []
@@ -98,7 +98,7 @@ def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_seg
     assert set(given[0]) == {0.0, 0.5, 1.0, None}
 
 
-def test_answers_before_a_judge_fails_are_kept(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_answers_before_a_judge_fails_are_kept(ledger: Ledger) -> None:
     answers = iter(["first", "cant_tell"])
     judge: Judge = lambda *_: next(answers)  # type: ignore[assignment]  # noqa: E731
     teacher = SyntheticTeacher(ledger, seed=1, judge=judge)
@@ -113,7 +113,7 @@ def test_it_is_never_paused_or_finished(ledger: Ledger) -> None:
 
 
 @pytest.fixture
-def learner(tmp_path: Path, make_segment: MakeSegment) -> Iterator[PreferenceLearning]:
+def learner(tmp_path: Path) -> Iterator[PreferenceLearning]:
     segment = make_segment(0)
     spaces = (Box(-9, 9, segment.observations.shape[1:]), Box(-9, 9, segment.actions.shape[1:]))
     predictor = RewardPredictor(*spaces, RewardConfig(hidden=8), seed=1)
@@ -129,7 +129,7 @@ def hear(learner: PreferenceLearning, preferences: Sequence[Preference]) -> None
     assert learner.receive()
 
 
-def test_fresh_labels_are_held_out(learner: PreferenceLearning, make_segment: MakeSegment) -> None:
+def test_fresh_labels_are_held_out(learner: PreferenceLearning) -> None:
     def labels(count: int, start: int, value: float | None = 1.0) -> list[Preference]:
         """About pairs of which ``first`` is the better one for the predictor, if it was fitted."""
         found = []

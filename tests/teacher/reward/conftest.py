@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.data.preferences import Preference, PreferenceDataset
-from tests.teacher.conftest import MakeSegment
+from tests.teacher.conftest import make_segment
 
 Goal = Callable[[NDArray[Any]], NDArray[Any]]
 Ask = Callable[..., PreferenceDataset]
 
 
 @pytest.fixture
-def ask(make_segment: MakeSegment) -> Ask:
+def ask() -> Ask:
     """Labels pairs by number; those that are wrong, or such a share of them, say the opposite."""
 
     def labels(

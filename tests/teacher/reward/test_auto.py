@@ -1,6 +1,5 @@
 """When linear reward models give way to networks."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.data.preferences import PreferenceDataset
-from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import DataError
 from teacher.reward.building import Architecture
@@ -20,6 +18,7 @@ from teacher.reward.learner import EnsembleLearner
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
+from tests.teacher.conftest import make_segment
 from tests.teacher.reward.conftest import Ask
 
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
@@ -71,7 +70,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Architecture]:
     return made
 
 
-def test_networks_take_over(ask: Ask, make_segment: Callable[..., Segment], tmp_path: Path) -> None:
+def test_networks_take_over(ask: Ask, tmp_path: Path) -> None:
     segment = make_segment(0, observation_size=3)
     model = predictor()
     assert [len(each.member_returns([segment])) for each in (model, predictor(members=5))] == [10, 5]

@@ -26,14 +26,14 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import UNDECIDED, find_contradictions
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 Pair = tuple[Segment, Segment]
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 
 
 @pytest.fixture
-def pairs(make_segment: MakeSegment) -> Sequence[Pair]:
+def pairs() -> Sequence[Pair]:
     return [(make_segment(2 * number), make_segment(2 * number + 1)) for number in range(120)]
 
 
@@ -86,7 +86,7 @@ def test_an_evaluation_is_what_the_definitions_say(fitted: RewardPredictor, pair
     assert found.accuracy > 0.7
 
 
-def test_no_margins_without_true_returns(fitted: RewardPredictor, make_segment: MakeSegment) -> None:
+def test_no_margins_without_true_returns(fitted: RewardPredictor) -> None:
     pairs = [(make_segment(n, true_return=0.0), make_segment(n + 50, true_return=0.0)) for n in range(8)]
     found = evaluate(fitted, answers(pairs))
     assert found.margins == []
@@ -94,7 +94,7 @@ def test_no_margins_without_true_returns(fitted: RewardPredictor, make_segment: 
     assert found == replace(found, rank_correlation=float("nan"))
 
 
-def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_segment: MakeSegment) -> None:
+def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all() -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(label_noise=0.0, members=1, hidden=4), seed=1)
     state = {name: value * 1e6 for name, value in predictor._learner.network.state_dict().items()}
     predictor._learner.network.load_state_dict(state)
@@ -106,7 +106,7 @@ def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_s
     assert sorted(losses) == [0.0, np.inf]
 
 
-def test_foreign_dataset_is_refused(fitted: RewardPredictor, make_segment: MakeSegment) -> None:
+def test_foreign_dataset_is_refused(fitted: RewardPredictor) -> None:
     dataset = PreferenceDataset()
     pair = make_segment(1, observation_size=4), make_segment(2, observation_size=4)
     dataset.upsert([Preference(UUID(int=1), *pair, 1.0)])

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from agents.ppo import PPO, PPOConfig
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment
 from teacher.data.steps import StepsBatch
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
@@ -28,8 +27,8 @@ from teacher.reward.normalization import RewardNormalizer
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import INPUTS, RewardConfig
 from teacher.training.parts import predicted_rewards
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 GRID = spaces.Box(-np.inf, np.inf, (2, 2))
 CHOICE = spaces.Discrete(3, start=5)
 STEPS = StepsBatch(
@@ -100,7 +99,7 @@ def test_steps_of_another_environment_are_refused_in_one_line(
         Features(GRID, CHOICE, "state,action")(StepsBatch(observations, actions))
 
 
-def test_a_reward_that_ends_with_the_episode_is_learned(make_segment: MakeSegment) -> None:
+def test_a_reward_that_ends_with_the_episode_is_learned() -> None:
     """The final observation says nothing about it, because the step that led there was paid."""
     dataset = PreferenceDataset()
     for number in range(60):
@@ -152,7 +151,7 @@ def test_other_inputs_are_refused(inputs: str) -> None:
         RewardConfig(inputs=inputs)
 
 
-def test_a_segment_an_episode_and_arrays_give_the_same_rewards(make_segment: MakeSegment) -> None:
+def test_a_segment_an_episode_and_arrays_give_the_same_rewards() -> None:
     segments = [make_segment(seed) for seed in range(6)]
     assert any(segment.terminated for segment in segments)
     config = RewardConfig(inputs=",".join(INPUTS))

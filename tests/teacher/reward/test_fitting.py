@@ -1,7 +1,6 @@
 """Minibatches and the loss, against the definition in double precision for one member and pair at a time."""
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -14,29 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment
 from teacher.reward.features import Features
 from teacher.reward.fitting import Fitter, batch_loss, crop
 from teacher.reward.loss import preference_loss, preference_slope, smoothed
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
 from teacher.settings.options import RewardConfig
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 CONFIG = RewardConfig(batch_size=8)
 LOSS = partial(preference_loss, noise=CONFIG.label_noise)
 FEATURES = Features(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32), "state,action")
 
 
 @pytest.fixture
-def pairs(make_segment: MakeSegment) -> Pairs:
-    return some_pairs(make_segment)
+def pairs() -> Pairs:
+    return some_pairs()
 
 
-def some_pairs(make_segment: MakeSegment) -> Pairs:
+def some_pairs(length: int = 6) -> Pairs:
     dataset = PreferenceDataset()
     for number in range(40):
-        segments = make_segment(2 * number), make_segment(2 * number + 1)
+        segments = make_segment(2 * number, length=length), make_segment(2 * number + 1, length=length)
         weight, question = (1 + number % 4) / 2, UUID(int=number - number % 5 // 4)  # two preferences of some
         dataset.upsert([Preference(UUID(int=number), *segments, (number % 3) / 2, weight, question)])
     return Pairs(dataset, FEATURES, CONFIG.num_members, torch.device("cpu"))
@@ -122,9 +120,9 @@ def test_an_evaluation_tells_training_from_held_out(fitter: Fitter, pairs: Pairs
 )
 @pytest.mark.parametrize("parts", [2, 5, 100])
 def test_minibatches_accumulated_have_the_gradient_of_the_whole(
-    make_segment: MakeSegment, network: RewardEnsemble, parts: int, changes: dict[str, Any]
+    network: RewardEnsemble, parts: int, changes: dict[str, Any]
 ) -> None:
-    pairs = some_pairs(partial(make_segment, length=24))
+    pairs = some_pairs(length=24)
     rows = torch.arange(33).reshape(3, 11)
     gradients = []
     whole = dataclasses.replace(CONFIG, **changes)
@@ -139,9 +137,9 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
 
 
 @pytest.mark.parametrize("stride", [4, 100])
-def test_strides_match_on_average(make_segment: MakeSegment, network: RewardEnsemble, stride: int) -> None:
+def test_strides_match_on_average(network: RewardEnsemble, stride: int) -> None:
     """Each of 24 steps is in exactly one strided part, and each part has four steps or more."""
-    pairs = some_pairs(partial(make_segment, length=24))
+    pairs = some_pairs(length=24)
     rows = torch.arange(33).reshape(3, 11)
     config = dataclasses.replace(CONFIG, stride=stride, discount=0.9)
     whole, strided = (
@@ -205,9 +203,7 @@ def test_adaptive_strength_grows_with_overfitting(network: RewardEnsemble, pairs
         {"regularization": "l1"},
     ],
 )
-def test_every_way_of_fitting_lowers_the_loss(
-    make_segment: MakeSegment, network: RewardEnsemble, changes: dict[str, Any]
-) -> None:
+def test_every_way_of_fitting_lowers_the_loss(network: RewardEnsemble, changes: dict[str, Any]) -> None:
     config = dataclasses.replace(CONFIG, **{"strength": 1e-4, "learning_rate": 0.01, **changes})
     if config.dropout:
         network = RewardEnsemble(3, FEATURES.size, 16, torch.Generator().manual_seed(1), config.dropout)

@@ -1,6 +1,5 @@
 """Linear reward models, the choice of features, and how both are learned, saved and refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from teacher.data.preferences import Preference, PreferenceDataset
-from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import ConfigError, DataError
@@ -27,6 +25,7 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from tests.teacher.conftest import make_segment
 from tests.teacher.reward.conftest import Ask, Goal
 
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
@@ -80,7 +79,7 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, count: int, noise: fl
         assert np.corrcoef(weights, best.x[:24] - best.x[24:])[0, 1] > 0.98
 
 
-def test_weights_of_equal_preferences_add_up(ask: Ask, make_segment: Callable[..., Segment]) -> None:
+def test_weights_of_equal_preferences_add_up(ask: Ask) -> None:
     def fitted(*weights: float) -> NDArray[np.float64]:
         labels, model = ask(distance, 60, wrong=0.2), predictor()
         segments = make_segment(500, observation_size=8), make_segment(501, observation_size=8)

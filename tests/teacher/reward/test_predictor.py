@@ -1,7 +1,7 @@
 """Test what the predictor learns from preferences, and how it states rewards."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from teacher.reward.building import reject_unused_of_network
 from teacher.reward.loss import preference_loss
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
+from tests.teacher.conftest import make_segment
 
-MakeSegment = Callable[..., Segment]
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (3,))
 IMAGES = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
@@ -44,7 +44,7 @@ def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
     return RewardPredictor(OBSERVATIONS, ACTIONS, config, seed)
 
 
-def truthful(make_segment: MakeSegment, indices: Sequence[int]) -> list[Preference]:
+def truthful(indices: Sequence[int]) -> list[Preference]:
     preferences = []
     for index in indices:
         first, second = make_segment(2 * index), make_segment(2 * index + 1)
@@ -59,13 +59,13 @@ def dataset(preferences: Sequence[Preference]) -> PreferenceDataset:
     return result
 
 
-def spearman(model: RewardPredictor, make_segment: MakeSegment) -> float:
+def spearman(model: RewardPredictor) -> float:
     fresh = [make_segment(seed) for seed in range(10_000, 10_200)]
     return rank_correlation(model.segment_returns(fresh), [segment.true_return for segment in fresh])
 
 
 @pytest.mark.parametrize("value", [1.0, 0.0])
-def test_the_preferred_segment_rises_above_the_other(make_segment: MakeSegment, value: float) -> None:
+def test_the_preferred_segment_rises_above_the_other(value: float) -> None:
     first, second = make_segment(1), make_segment(2)
     model = predictor()
     model.fit(dataset([Preference(uuid_with(trained=True), first, second, value)]), max_epochs=50)
@@ -73,7 +73,7 @@ def test_the_preferred_segment_rises_above_the_other(make_segment: MakeSegment, 
     assert (returns[0] > returns[1]) == (value == 1.0)
 
 
-def test_equal_draws_the_returns_together(make_segment: MakeSegment) -> None:
+def test_equal_draws_the_returns_together() -> None:
     first, second = make_segment(1), make_segment(2)
     model = predictor()
     decided = dataset([Preference(uuid_with(trained=True), first, second, 1.0)])
@@ -85,8 +85,8 @@ def test_equal_draws_the_returns_together(make_segment: MakeSegment) -> None:
     assert abs(after) < 0.3 * before
 
 
-def test_swapping_segments_and_answers_gives_the_same_predictor(make_segment: MakeSegment) -> None:
-    preferences = truthful(make_segment, range(20))
+def test_swapping_segments_and_answers_gives_the_same_predictor() -> None:
+    preferences = truthful(range(20))
     swapped = [Preference(p.uuid, p.second, p.first, 1 - (p.value or 0)) for p in preferences]
     models = predictor(), predictor()
     models[0].fit(dataset(preferences))
@@ -96,31 +96,31 @@ def test_swapping_segments_and_answers_gives_the_same_predictor(make_segment: Ma
     np.testing.assert_allclose(rewards[0], rewards[1], rtol=1e-3, atol=1e-4)
 
 
-def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeSegment) -> None:
+def test_it_learns_the_order_of_returns_and_goes_on_learning() -> None:
     model = predictor()
-    answers = dataset(truthful(make_segment, range(60)))
+    answers = dataset(truthful(range(60)))
     report = model.fit(answers, max_updates=200)
-    early = spearman(model, make_segment)
+    early = spearman(model)
     assert early > 0.8
     assert report.accuracy > 0.7
     assert report.loss < 0.4
-    answers.upsert(truthful(make_segment, range(60, 150)))
+    answers.upsert(truthful(range(60, 150)))
     for _ in range(2):
         model.fit(answers)
-    assert spearman(model, make_segment) > max(early, 0.97)
+    assert spearman(model) > max(early, 0.97)
 
 
 @pytest.mark.parametrize("adapt", [False, True])
 @pytest.mark.parametrize("regularization", ["weight_decay", "l1", "l2"])
-def test_regularization_allows_learning(make_segment: MakeSegment, regularization: str, adapt: bool) -> None:
+def test_regularization_allows_learning(regularization: str, adapt: bool) -> None:
     model = predictor(regularization=regularization, adapt=adapt)
-    model.fit(dataset(truthful(make_segment, range(40))), max_updates=60)
-    assert spearman(model, make_segment) > 0.9
+    model.fit(dataset(truthful(range(40))), max_updates=60)
+    assert spearman(model) > 0.9
 
 
-def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -> None:
+def test_a_held_out_answer_never_reaches_the_member() -> None:
     """Turning held-out answers around changes no parameter of that member; the others notice."""
-    truth = truthful(make_segment, range(40))
+    truth = truthful(range(40))
     models = predictor(), predictor()
     first = dataset(truth)
     held_out = bootstrap_weights(first.ids, 3)[0] == 0
@@ -136,8 +136,8 @@ def test_a_held_out_answer_never_reaches_the_member(make_segment: MakeSegment) -
     assert not (states[0][1] == states[1][1]).all()
 
 
-def test_fitting_to_convergence_ends_by_itself_at_the_best_held_out_loss(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(80)))
+def test_fitting_to_convergence_ends_by_itself_at_the_best_held_out_loss() -> None:
+    answers = dataset(truthful(range(80)))
     seen: list[int] = []
     model = predictor(patience=50)
     report = model.fit(answers, max_updates=100_000, progress=seen.append)
@@ -150,19 +150,19 @@ def test_fitting_to_convergence_ends_by_itself_at_the_best_held_out_loss(make_se
     assert overfitted.validation_loss > report.validation_loss
 
 
-def test_convergence_stops_at_the_limit_of_updates(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(10)))
+def test_convergence_stops_at_the_limit_of_updates() -> None:
+    answers = dataset(truthful(range(10)))
     assert predictor().fit(answers, max_updates=7).updates == 7
 
 
-def test_a_refit_starts_from_what_was_learned(make_segment: MakeSegment) -> None:
+def test_a_refit_starts_from_what_was_learned() -> None:
     """New segments change the input statistics and the normalization, not what the members say."""
-    answers = dataset(truthful(make_segment, range(20)))
+    answers = dataset(truthful(range(20)))
     model = predictor()
     model.fit(answers)
     segment = make_segment(500)
     before = model.rewards(segment.observations, segment.actions)
-    answers.upsert(truthful(make_segment, range(20, 60)))
+    answers.upsert(truthful(range(20, 60)))
     report = model.fit(answers, max_epochs=0)
     after = model.rewards(segment.observations, segment.actions)
     assert report.updates == 0
@@ -170,8 +170,8 @@ def test_a_refit_starts_from_what_was_learned(make_segment: MakeSegment) -> None
     assert not np.allclose(before, after, rtol=1e-3)
 
 
-def test_rewards_have_mean_zero_and_the_configured_standard_deviation(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(30)))
+def test_rewards_have_mean_zero_and_the_configured_standard_deviation() -> None:
+    answers = dataset(truthful(range(30)))
     model = predictor(reward_std=0.5)
     model.fit(answers)
     rewards = model.rewards(answers.observations, answers.actions)
@@ -180,9 +180,9 @@ def test_rewards_have_mean_zero_and_the_configured_standard_deviation(make_segme
     assert rewards.std() == pytest.approx(0.5, rel=1e-4)
 
 
-def test_every_member_has_an_equal_say(make_segment: MakeSegment) -> None:
+def test_every_member_has_an_equal_say() -> None:
     """A member whose outputs are a thousand times larger weighs no more than before."""
-    answers = dataset(truthful(make_segment, range(30)))
+    answers = dataset(truthful(range(30)))
     model = predictor()
     model.fit(answers)
     segment = make_segment(500)
@@ -196,9 +196,9 @@ def test_every_member_has_an_equal_say(make_segment: MakeSegment) -> None:
     np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-3)
 
 
-def test_a_step_has_the_same_reward_in_any_batch(make_segment: MakeSegment) -> None:
+def test_a_step_has_the_same_reward_in_any_batch() -> None:
     model = predictor()
-    model.fit(dataset(truthful(make_segment, range(10))))
+    model.fit(dataset(truthful(range(10))))
     random = np.random.default_rng(0)
     observations, actions = random.normal(size=(5, 4, 3)), random.uniform(-1, 1, (5, 4, 2))
     rewards = model.rewards(observations, actions)
@@ -209,14 +209,14 @@ def test_a_step_has_the_same_reward_in_any_batch(make_segment: MakeSegment) -> N
     np.testing.assert_allclose(model.rewards(observations[1], actions[1]), rewards[1], rtol=1e-4)
 
 
-def test_returns_of_segments_are_sums_of_rewards(make_segment: MakeSegment) -> None:
+def test_returns_of_segments_are_sums_of_rewards() -> None:
     segments = [make_segment(seed) for seed in range(4)]
     model = predictor()
     expected = [model.rewards(segment.observations, segment.actions).sum() for segment in segments]
     np.testing.assert_allclose(model.segment_returns(segments), expected, rtol=1e-4)
 
 
-def test_member_returns_are_logits(make_segment: MakeSegment) -> None:
+def test_member_returns_are_logits() -> None:
     """Raw and discounted: with so confident a network the loss of a pair is the difference of its returns."""
     segments = [make_segment(seed) for seed in range(4)]
     model = predictor(discount=0.9, label_noise=0.0, features="plain")
@@ -233,7 +233,7 @@ def test_member_returns_are_logits(make_segment: MakeSegment) -> None:
     assert report.loss == pytest.approx(expected, rel=1e-3)
 
 
-def test_segments_of_several_lengths_are_not_judged_at_once(make_segment: MakeSegment) -> None:
+def test_segments_of_several_lengths_are_not_judged_at_once() -> None:
     model = predictor()
     segments = [make_segment(1, length=6), make_segment(2, length=4), make_segment(3, length=6)]
     for returns in (model.segment_returns, model.member_returns):
@@ -251,7 +251,7 @@ def test_no_segments_have_no_returns(settings: dict[str, Any]) -> None:
     assert model.member_returns([]).shape == (3, 0)
 
 
-def test_large_batches_are_split(make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     segments, model = [make_segment(seed) for seed in range(7)], predictor()
     returns, by_member = model.segment_returns(segments), model.member_returns(segments)
     monkeypatch.setattr("teacher.reward.learner.BYTES_AT_ONCE", 300)  # two segments
@@ -259,8 +259,8 @@ def test_large_batches_are_split(make_segment: MakeSegment, monkeypatch: pytest.
     np.testing.assert_allclose(model.member_returns(segments), by_member, rtol=1e-4)
 
 
-def test_the_same_seed_gives_the_same_predictor_and_another_seed_another(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(20)))
+def test_the_same_seed_gives_the_same_predictor_and_another_seed_another() -> None:
+    answers = dataset(truthful(range(20)))
     segment = make_segment(500)
     rewards = []
     for seed in (1, 1, 2):
@@ -272,8 +272,8 @@ def test_the_same_seed_gives_the_same_predictor_and_another_seed_another(make_se
     assert not np.allclose(rewards[0], rewards[2])
 
 
-def test_a_saved_predictor_goes_on_exactly(make_segment: MakeSegment, tmp_path: Path) -> None:
-    answers = dataset(truthful(make_segment, range(20)))
+def test_a_saved_predictor_goes_on_exactly(tmp_path: Path) -> None:
+    answers = dataset(truthful(range(20)))
     model, restored = predictor(), predictor(seed=9)
     model.fit(answers, max_updates=20)
     save_state(tmp_path / "state.npz", model.state_dict())
@@ -291,8 +291,8 @@ def test_the_state_of_other_settings_is_refused_in_a_line(settings: dict[str, An
         predictor(**settings).load_state_dict(predictor().state_dict())
 
 
-def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(20)))
+def test_a_saved_state_does_not_change_with_the_predictor() -> None:
+    answers = dataset(truthful(range(20)))
     model = predictor()
     model.fit(answers)
     state = model.state_dict()
@@ -312,7 +312,7 @@ def test_discrete_actions_are_told_apart_wherever_they_start() -> None:
     assert (same.rewards(np.zeros((3, 3)), np.array([0, 1, 2])) == rewards).all()
 
 
-def test_fitting_to_nothing_changes_nothing(make_segment: MakeSegment) -> None:
+def test_fitting_to_nothing_changes_nothing() -> None:
     """A labeler may undo the only answer."""
     answer = Preference(uuid_with(trained=True), make_segment(1), make_segment(2), 1.0)
     answers = dataset([answer])
@@ -327,7 +327,7 @@ def test_fitting_to_nothing_changes_nothing(make_segment: MakeSegment) -> None:
         assert (model.segment_returns([answer.first, answer.second]) == expected).all()
 
 
-def test_one_answer_is_enough_to_fit(make_segment: MakeSegment) -> None:
+def test_one_answer_is_enough_to_fit() -> None:
     answer = Preference(uuid_with(trained=True), make_segment(1), make_segment(2), 1.0)
     report, again = (predictor().fit(dataset([answer]), max_updates=10) for _ in range(2))
     assert report.loss < np.log(20)
@@ -338,7 +338,7 @@ def test_one_answer_is_enough_to_fit(make_segment: MakeSegment) -> None:
     assert report not in (replace(report, updates=1), replace(report, accuracy=0.0), "NaN")
 
 
-def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegment) -> None:
+def test_an_answer_held_out_from_everyone_trains_nobody() -> None:
     model = predictor()
     before = {name: value.clone() for name, value in model.state_dict()["network"].items()}
     model.fit(dataset([Preference(uuid_with(trained=False), make_segment(1), make_segment(2), 1.0)]))
@@ -348,8 +348,8 @@ def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegmen
 
 
 @pytest.mark.parametrize("limits", [{"max_epochs": 1}, {"max_epochs": 3}, {"max_updates": 30}])
-def test_diverged_fit_changes_nothing(make_segment: MakeSegment, limits: dict[str, Any]) -> None:
-    answers = dataset(truthful(make_segment, range(20)))
+def test_diverged_fit_changes_nothing(limits: dict[str, Any]) -> None:
+    answers = dataset(truthful(range(20)))
     model = predictor(learning_rate=1e30, regularization="l2", strength=0.0)
     model.fit(answers, max_epochs=0)
     segments = [make_segment(seed) for seed in range(4)]
@@ -362,8 +362,8 @@ def test_diverged_fit_changes_nothing(make_segment: MakeSegment, limits: dict[st
         assert all((found[name] == wanted[name]).all() for name in wanted)
 
 
-def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> None:
-    answers = dataset(truthful(make_segment, range(20)))
+def test_a_fit_goes_as_far_as_the_settings_say() -> None:
+    answers = dataset(truthful(range(20)))
     assert predictor(epochs=4).fit(answers).updates == predictor().fit(answers, max_epochs=4).updates == 4
     converged = predictor(converge=True, patience=20).fit(answers)
     assert converged == predictor(patience=20).fit(answers, max_updates=10_000)
@@ -379,14 +379,14 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
         ({"max_epochs": 1, "max_updates": 20}, "max_epochs (1) and max_updates (20) can't be combined"),
     ],
 )
-def test_limits_are_whole_numbers(make_segment: MakeSegment, limits: dict[str, Any], refusal: str) -> None:
+def test_limits_are_whole_numbers(limits: dict[str, Any], refusal: str) -> None:
     model = predictor()
     with pytest.raises(ConfigError, match=re.escape(refusal)):
-        model.fit(dataset(truthful(make_segment, range(4))), **limits)
+        model.fit(dataset(truthful(range(4))), **limits)
 
 
-def test_initial_epochs_apply_to_the_first_fit(make_segment: MakeSegment, tmp_path: Path) -> None:
-    answers = dataset(truthful(make_segment, range(40)))
+def test_initial_epochs_apply_to_the_first_fit(tmp_path: Path) -> None:
+    answers = dataset(truthful(range(40)))
     model, plain = predictor(initial_epochs=7, epochs=3), predictor(epochs=3)
     assert model.fit(answers).updates == plain.fit(answers, max_epochs=7).updates
     save_state(tmp_path / "state.npz", model.state_dict())
@@ -397,8 +397,8 @@ def test_initial_epochs_apply_to_the_first_fit(make_segment: MakeSegment, tmp_pa
     assert asked.fit(answers, max_epochs=1).updates == plain.fit(answers, max_epochs=1).updates
 
 
-def test_more_answers_than_the_settings_want_are_refused(make_segment: MakeSegment) -> None:
-    answers, model = dataset(truthful(make_segment, range(8))), predictor(max_preferences=5)
+def test_more_answers_than_the_settings_want_are_refused() -> None:
+    answers, model = dataset(truthful(range(8))), predictor(max_preferences=5)
     with pytest.raises(
         ConfigError, match=r"has 8 preferences, but .*max_preferences is 5; set .* max_size to 5"
     ):
@@ -407,7 +407,7 @@ def test_more_answers_than_the_settings_want_are_refused(make_segment: MakeSegme
     assert model.fit(answers).updates > 0
 
 
-def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -> None:
+def test_a_fit_to_answers_that_tell_nothing_is_told() -> None:
     def fit(*values: float, trained: bool = True) -> bool:
         ids = [uuid_with(trained), UUID(int=1 << 90), UUID(int=1 << 91)]
         pairs = [(make_segment(2 * n), make_segment(2 * n + 1)) for n in range(3)]
@@ -421,7 +421,7 @@ def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -
     assert not fit(1.0, 1.0, 1.0)
 
 
-def test_a_fit_to_many_ties_is_told(make_segment: MakeSegment) -> None:
+def test_a_fit_to_many_ties_is_told() -> None:
     def problems(*values: float) -> set[str]:
         found = [
             Preference(UUID(int=number), make_segment(2 * number), make_segment(2 * number + 1), value)
@@ -464,7 +464,7 @@ def test_misplaced_settings_are_refused(space: spaces.Space[Any], network: Any, 
     ],
 )
 def test_equal_is_right_near_one_half_and_other_labels_by_the_side(
-    make_segment: MakeSegment, difference: float, value: float, right: bool
+    difference: float, value: float, right: bool
 ) -> None:
     """0.3 and 2 are the logits of 0.57 and 0.88."""
     first, second = make_segment(1), make_segment(2)
@@ -484,16 +484,16 @@ def scale_to(model: RewardPredictor, difference: float, first: Segment, second: 
     model.load_state_dict(state)
 
 
-def test_the_loss_of_the_true_reward_is_that_of_its_returns(make_segment: MakeSegment) -> None:
-    preferences = truthful(make_segment, range(30))
+def test_the_loss_of_the_true_reward_is_that_of_its_returns() -> None:
+    preferences = truthful(range(30))
     differences = np.array([p.first.true_return - p.second.true_return for p in preferences])
     chosen = 0.9 / (1 + np.exp(-np.abs(differences))) + 0.05  # these labels never err
     report = predictor().fit(dataset(preferences), max_epochs=0)
     assert report.true_loss == pytest.approx(-np.log(chosen).mean(), rel=1e-4)
 
 
-def test_following_a_rollout_changes_rewards_where_these_are_normalized_so(make_segment: MakeSegment) -> None:
-    answers, rollout = dataset(truthful(make_segment, range(20))), make_segment(500, length=300)
+def test_following_a_rollout_changes_rewards_where_these_are_normalized_so() -> None:
+    answers, rollout = dataset(truthful(range(20))), make_segment(500, length=300)
     for by, follows in (("running", True), ("preferences", False)):
         model = predictor(normalization=by)
         model.fit(answers)
@@ -504,8 +504,8 @@ def test_following_a_rollout_changes_rewards_where_these_are_normalized_so(make_
         assert (abs(after.mean()) < 1e-6) == follows
 
 
-def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> None:
-    preferences = truthful(make_segment, range(10))
+def test_a_feature_that_never_varied_does_no_harm() -> None:
+    preferences = truthful(range(10))
     for preference in preferences:
         for segment in (preference.first, preference.second):
             segment.observations[:, 1] = 4.0
@@ -514,8 +514,8 @@ def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> 
     assert np.isfinite(model.rewards(np.full((1, 3), 1e9), np.zeros((1, 2)))).all()
 
 
-def test_labels_of_another_environment_are_refused_by_default(make_segment: MakeSegment) -> None:
-    model, answers = predictor(), dataset(truthful(make_segment, range(4)))
+def test_labels_of_another_environment_are_refused_by_default() -> None:
+    model, answers = predictor(), dataset(truthful(range(4)))
     model.fit(answers, max_epochs=1)
     before = model.segment_returns([make_segment(1)])
     answers.env_id = "Other-v0"
@@ -532,7 +532,7 @@ def test_labels_of_another_environment_are_refused_by_default(make_segment: Make
 
 
 @pytest.mark.parametrize("name", ["observations", "actions"])
-def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment, name: str) -> None:
+def test_no_reward_is_predicted_from_what_is_no_number(name: str) -> None:
     model, segment = predictor(), make_segment(1)
     steps = {"observations": segment.observations.copy(), "actions": segment.actions.copy()}
     steps[name][2, 1] = np.nan
@@ -542,7 +542,7 @@ def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment
     assert np.isfinite(model.rewards(**steps)).all()
 
 
-def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) -> None:
+def test_rewards_of_damaged_parameters_are_refused() -> None:
     model, segment = predictor(), make_segment(1)
     state = model.state_dict()
     state["network"] = {name: value * np.nan for name, value in state["network"].items()}
@@ -553,11 +553,11 @@ def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) ->
         model.step_rewards(segment)
 
 
-def test_networks_minimize_a_custom_loss(make_segment: MakeSegment) -> None:
+def test_networks_minimize_a_custom_loss() -> None:
     """The default loss, passed in, gives the default fit; its mirror image gives the opposite rewards."""
     config, labels = (
         RewardConfig(inputs="state,action", features="plain"),
-        dataset(truthful(make_segment, range(40))),
+        dataset(truthful(range(40))),
     )
 
     def mirrored(logits: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -573,6 +573,6 @@ def test_networks_minimize_a_custom_loss(make_segment: MakeSegment) -> None:
         model.fit(labels, max_epochs=30)
     segments = [make_segment(seed) for seed in range(10_000, 10_200)]
     np.testing.assert_array_equal(passed.segment_returns(segments), default.segment_returns(segments))
-    assert spearman(passed, make_segment) > 0.5 > -0.5 > spearman(opposite, make_segment)
+    assert spearman(passed) > 0.5 > -0.5 > spearman(opposite)
     with pytest.raises(ConfigError, match="model=linear can't be used with a custom loss"):
         RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(model="linear"), 1, loss=mirrored)

@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -29,9 +28,9 @@ from teacher.queries.schedules import ConstantRate, ExponentialSchedule
 from teacher.settings.options import KindName
 from teacher.wrapper import trainer
 from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
+from tests.teacher.conftest import make_segment
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
-MakeSegment = Callable[..., Segment]
 PATIENCE_SECONDS = 60.0
 
 
@@ -51,7 +50,7 @@ def brighter(path: Path) -> str:
     return "l" if pixels[0, 0, 0] > pixels[0, -1, 0] else "r"
 
 
-def pairs(make_segment: MakeSegment, count: int) -> list[tuple[Segment, Segment]]:
+def pairs(count: int) -> list[tuple[Segment, Segment]]:
     returns = [(3.0, -3.0), (-2.0, 2.0)] * count
     return [
         (make_segment(2 * n, true_return=a), make_segment(2 * n + 1, true_return=b))
@@ -59,9 +58,9 @@ def pairs(make_segment: MakeSegment, count: int) -> list[tuple[Segment, Segment]
     ]
 
 
-def test_left_is_not_always_first(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_left_is_not_always_first(ledger: Ledger, tmp_path: Path) -> None:
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
-    collector.submit(pairs(make_segment, 12), "training", 100)
+    collector.submit(pairs(12), "training", 100)
     assert collector.answer(10, lambda _: brighter(tmp_path / "pair.gif")) == 10
     for preference in collector.receive():
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
@@ -77,9 +76,7 @@ def brightness(path: Path) -> list[float]:
     return [pixels[row, column] for row in (3, 22) for column in (3, 22)]
 
 
-def test_the_best_and_the_worst_of_four_are_typed(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_the_best_and_the_worst_of_four_are_typed(ledger: Ledger, tmp_path: Path) -> None:
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="best_worst")
     returns = np.random.default_rng(1).permuted(np.tile([-5.0, -2.0, 2.0, 5.0], (8, 1)), axis=1)
     questions = [
@@ -113,8 +110,8 @@ def test_the_best_and_the_worst_of_four_are_typed(
     ],
 )
 def test_answers_that_a_kind_lacks_are_asked_again(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path,
-    kind: KindName, lines: list[str], decisions: list[str],
+    ledger: Ledger, tmp_path: Path,
+    kind: KindName, lines: list[str], decisions: list[str]
 ) -> None:  # fmt: skip
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind=kind)
     size = KINDS[kind].size
@@ -147,11 +144,9 @@ def test_kinds_that_cannot_be_asked_are_refused(wrap: Wrap, changes: dict[str, A
         wrap(feedback="rating", **changes)
 
 
-def test_a_letter_typed_twice_means_clearly(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_a_letter_typed_twice_means_clearly(ledger: Ledger, tmp_path: Path) -> None:
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="graded")
-    collector.submit(pairs(make_segment, 6), "training", 100)
+    collector.submit(pairs(6), "training", 100)
     times = iter([1, 2] * 3)
     assert collector.answer(read=lambda _: brighter(tmp_path / "pair.gif") * next(times)) == 6
     received = collector.receive()
@@ -161,21 +156,21 @@ def test_a_letter_typed_twice_means_clearly(
     assert certainty == pytest.approx([0.7, 0.95] * 3)
 
 
-def test_unknown_words_are_asked_again(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_unknown_words_are_asked_again(ledger: Ledger, tmp_path: Path) -> None:
     lines = iter(["what?", " Equal ", "", "c"])
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
-    collector.submit(pairs(make_segment, 3), "training", 100)
+    collector.submit(pairs(3), "training", 100)
     assert collector.answer(read=lambda _: next(lines)) == 3
     assert [preference.value for preference in collector.receive()] == [0.5, None, None]
 
 
 def test_in_a_terminal_it_asks_beside_the_program_until_the_lines_end(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ledger: Ledger, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"e\n\ne\n")  # all at once, as from a file
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, terminal=reading)
-    collector.submit(pairs(make_segment, 5), "training", 100)
+    collector.submit(pairs(5), "training", 100)
     received: list[Preference] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(received) < 3:
@@ -195,10 +190,10 @@ def test_in_a_terminal_it_asks_beside_the_program_until_the_lines_end(
     assert again.answer(read=lambda _: "e") == 2
 
 
-def test_closing_ends_the_wait(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_closing_ends_the_wait(ledger: Ledger, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, terminal=reading)
-    collector.submit(pairs(make_segment, 1), "training", 100)
+    collector.submit(pairs(1), "training", 100)
     collector.close()
     assert not collector._thread.is_alive()  # type: ignore[union-attr]
     assert ledger.open() == 1
@@ -216,7 +211,6 @@ class _Picture:
 @pytest.mark.parametrize("is_notebook", [True, False])
 def test_a_clip_is_shown_in_a_notebook_and_told_of_elsewhere(
     ledger: Ledger,
-    make_segment: MakeSegment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -231,7 +225,7 @@ def test_a_clip_is_shown_in_a_notebook_and_told_of_elsewhere(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
-    collector.submit(pairs(make_segment, 1), "training", 100)
+    collector.submit(pairs(1), "training", 100)
     assert collector.answer(read=lambda _: "l") == 1
     path = tmp_path / "pair.gif"
     assert [one.data for one in shown] == ([path.read_bytes()] if is_notebook else [])
@@ -251,7 +245,7 @@ def test_a_notebook_is_no_terminal_although_its_kernel_has_an_input(monkeypatch:
 
 
 def test_nothing_is_asked_after_the_end_about_clips_that_were_on_their_way(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ledger: Ledger, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     begun = threading.Event()
 
@@ -261,7 +255,7 @@ def test_nothing_is_asked_after_the_end_about_clips_that_were_on_their_way(
 
     reading, writing = os.pipe()
     collector = PromptCollector(ledger, never_done, tmp_path, fps=10, terminal=reading)
-    collector.submit(pairs(make_segment, 1), "training", 100)
+    collector.submit(pairs(1), "training", 100)
     assert begun.wait(PATIENCE_SECONDS)
     collector.close()
     assert not collector._thread.is_alive()  # type: ignore[union-attr]
@@ -271,14 +265,14 @@ def test_nothing_is_asked_after_the_end_about_clips_that_were_on_their_way(
     os.close(reading)
 
 
-def test_undrawable_pair_is_dropped(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
+def test_undrawable_pair_is_dropped(ledger: Ledger, tmp_path: Path) -> None:
     def fails(segment: Segment) -> "Future[list[Frame]]":
         never: Future[list[Frame]] = Future()
         never.set_exception(RenderError("no picture"))
         return never
 
     collector = PromptCollector(ledger, fails, tmp_path, fps=10)
-    collector.submit(pairs(make_segment, 2), "training", 100)
+    collector.submit(pairs(2), "training", 100)
     assert collector.answer(read=lambda _: "e") == 0
     assert collector.status.failed == 2
     assert ledger.asked() == 0
