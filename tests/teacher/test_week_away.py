@@ -286,7 +286,7 @@ def test_store_is_required(clock: SimulatedTime, job: ClipJob, monkeypatch: pyte
         assert rendering._thread.is_alive()
 
 
-@pytest.mark.parametrize("broken", ["_reclaim_overdue", "_reclaim_all", "_mark_available"])
+@pytest.mark.parametrize("broken", ["_reclaim_overdue", "_reclaim_all", "_away.succeeded"])
 def test_clips_are_resolved_whatever_fails_in_the_queue(
     clock: SimulatedTime, job: ClipJob, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -297,7 +297,8 @@ def test_clips_are_resolved_whatever_fails_in_the_queue(
     store.sizes[job.key] = 4
     with _rendering(monkeypatch, queue, store, Renderer()) as rendering:
         with monkeypatch.context() as patch:
-            patch.setattr(rendering, broken, fail)
+            owner, _, name = broken.rpartition(".")
+            patch.setattr(getattr(rendering, owner) if owner else rendering, name, fail)
             clip = rendering.submit(job)
             error = clip.exception(60)
             if error is not None:
