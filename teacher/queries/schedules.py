@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import ConfigError, describe_exception
-from teacher.settings.checks import refuse_all
+from teacher.settings.checks import refuse
 from teacher.settings.config import RateName, ScheduleName
 
 Rate = Callable[[float], float]
@@ -124,8 +124,8 @@ class RateSchedule:
 
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
     """Raise ConfigError unless 0 <= pretrain <= total, so that the number of labels due never decreases."""
-    fits = 0 <= schedule.pretrain <= schedule.total
-    refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
+    if not 0 <= schedule.pretrain <= schedule.total:
+        refuse(schedule, [("pretrain", f"expected 0 to total ({schedule.total})")], prefix="")
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class ConstantRate:
     period: float = 3.0
 
     def __post_init__(self) -> None:
-        fits = 0 < self.period < math.inf
-        refuse_all(self, [("period", fits, "expected more than 0 seconds")], prefix="")
+        if not 0 < self.period < math.inf:
+            refuse(self, [("period", "expected more than 0 seconds")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
         """Return the cumulative number of labels due after ``seconds``; ``step`` is ignored."""

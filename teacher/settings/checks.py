@@ -65,11 +65,6 @@ def refuse(settings: object, problems: Iterable[Problem], prefix: str = "--") ->
         raise ConfigError("; ".join(said), refused=refused)
 
 
-def refuse_all(settings: object, checks: Iterable[tuple[str, bool, str]], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` for the checks that don't hold: ``(name, holds, expectation)``."""
-    refuse(settings, [(name, expected) for name, holds, expected in checks if not holds], prefix)
-
-
 def named_values(text: str | None) -> dict[str, Any]:
     """Parse comma-separated ``name=value`` pairs; values that are not JSON are kept as strings.
 
