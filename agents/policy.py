@@ -134,6 +134,7 @@ class MLPActorCritic(ActorCritic):
 class OwnActorCritic(ActorCritic):
     """Actor-critic with custom networks built by a user's function (``AgentConfig.network``).
 
+    Args:
         seed: seed for torch's global generator while the networks are built.
 
     Raises:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,7 @@ class DriftingTeacher(ScriptedTeacher):
         self._questions += 1
         if seen is None:
             return None
-        moved = [each + offset for each in seen.returns]
-        return Perceived(moved, seen.slips, seen.looks_equal, seen.remembered)
+        return replace(seen, returns=[each + offset for each in seen.returns])
 
 
 @dataclass(frozen=True)

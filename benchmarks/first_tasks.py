@@ -128,7 +128,7 @@ def make(job: Job) -> dict[str, Any]:
         with prepared_directory(plan.settings), build_run(plan, console) as run:
             train(run)
             if run.teaching is not None:
-                values = [preference.value for preference in list(preferences_in(run.teaching.ledger))]
+                values = [preference.value for preference in preferences_in(run.teaching.ledger)]
                 ties = {"ties": round(float(np.mean([value == 0.5 for value in values])), 3)}
             seconds = round(time.monotonic() - started, 1)
             found = mean_return(task, job.seed, EPISODES, partial(run.agent.act, deterministic=True))

@@ -182,7 +182,7 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
     """
     pool = SegmentPool(teaching.pool.length, capacity=10**9, seed=seed)
     pool.extend(episodes)
-    asked = [(preference.first, preference.second) for preference in list(preferences_in(teaching.ledger))]
+    asked = [(preference.first, preference.second) for preference in preferences_in(teaching.ledger)]
     segments = held_out(pool.segments, chain(*asked))
     chosen = np.linspace(0, len(segments) - 1, min(HELD_OUT_SEGMENTS, len(segments))).astype(int)
     segments = [segments[index] for index in chosen]

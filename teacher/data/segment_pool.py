@@ -81,6 +81,7 @@ class SegmentPool:
         which steps are usable. If the episode absorbs, no segment ends more than ``length`` steps after the
         observation last changed. Otherwise, most pairs would be ties between segments without any change.
 
+        Args:
             explored: True if these are extra exploration steps, taken for comparisons but not for training.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]

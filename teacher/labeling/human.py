@@ -65,7 +65,8 @@ class HumanCollector(Collector):
             ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
         super().__init__(publication.ledger)
-        others = {each.kind for each in self._ledger.unfinished()} - {self._kind}
+        unfinished = self._ledger.unfinished()
+        others = {each.kind for each in unfinished} - {self._kind}
         if others:
             raise ConfigError(
                 f"{self._ledger.path} has open questions of the kind {', '.join(sorted(others))}, but the "
@@ -93,7 +94,7 @@ class HumanCollector(Collector):
         on_their_way = self._ledger.path.parent / "clips-on-their-way"
         self._videos = EpisodeVideoUploader(self._settings.name, publication.storage, self._client)
         self._publisher = Publisher(publication, on_their_way, self._wake.set)
-        self._publisher.add_again(self._ledger.unfinished())
+        self._publisher.add_again(unfinished)
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
 

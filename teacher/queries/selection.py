@@ -89,13 +89,18 @@ def select_pairs(
 
 
 def select_groups(
-    pool: SegmentPool, size: int, count: int, config: QueryConfig, predictor: Ensemble | None = None
+    pool: SegmentPool,
+    size: int,
+    count: int,
+    config: QueryConfig | None = None,
+    predictor: Ensemble | None = None,
 ) -> list[tuple[Segment, ...]]:
     """Select groups of ``size`` distinct segments to query; same as :func:`select_pairs` for other sizes.
 
     Active selection keeps the groups with the largest mean disagreement about their pairs or, if ``size`` is
     1, about the segment's return relative to the mean of all candidates.
     """
+    config = config or AT_RANDOM
     if count < 1 or len(pool) < size:
         return []
     weights = _weights(pool, math.ceil(size * count / 2), config)
@@ -105,7 +110,9 @@ def select_groups(
     known = {frozenset(group) for group in pool.asked}
     groups: list[tuple[Segment, ...]] = []
     wanted = count if members is None else config.candidates * count
-    for _ in range(_DRAWS):
+    draws = 0
+    while len(groups) < wanted and draws < _DRAWS:
+        draws += 1
         for group in pool.sample_groups(wanted - len(groups), size, weights):
             if frozenset(group) not in known:
                 known.add(frozenset(group))

@@ -193,10 +193,10 @@ class Answerer:
                 judged so far.
         """
         error_model = self._error_model
-        average = self._remember((first, second), average)
-        if error_model.skip is not None and max(first, second) < error_model.skip * average:
+        skips, looks_equal = self._look((first, second), average)
+        if skips:
             return None
-        if error_model.equal is not None and abs(first - second) < error_model.equal * average:
+        if looks_equal:
             return 0.5
         # Not seeded by the built-in hash, which differs between processes.
         chance = random.Random(f"{self._seed}/{key}")
@@ -214,20 +214,24 @@ class Answerer:
             average: same as in :meth:`answer`.
         """
         error_model = self._error_model
-        average = self._remember(returns, average)
-        if error_model.skip is not None and max(returns) < error_model.skip * average:
+        skips, looks_equal = self._look(returns, average)
+        if skips:
             return None
         chance = random.Random(f"{self._seed}/{key}")
         noise = [-math.log(-math.log(_inside(chance.random()))) for _ in returns]  # Gumbel
         seen = [each + (error_model.noisy or 0.0) * more for each, more in zip(returns, noise, strict=True)]
         slips = chance.random() < (error_model.mistake or 0.0)
-        near = len(returns) > 1 and abs(returns[0] - returns[1]) < (error_model.equal or 0.0) * average
-        return Perceived(seen, slips, near, list(self._returns))
+        return Perceived(seen, slips, looks_equal, list(self._returns))
 
-    def _remember(self, returns: Sequence[float], average: float | None) -> float:
-        """Remember the returns, and return ``average``, or that of the returns remembered if it is None."""
+    def _look(self, returns: Sequence[float], average: float | None) -> tuple[bool, bool]:
+        """Remember the returns; return whether to skip the question, and whether the first two look equal."""
         self._returns.extend(returns)
-        return sum(map(abs, self._returns)) / len(self._returns) if average is None else average
+        if average is None:
+            average = sum(map(abs, self._returns)) / len(self._returns)
+        skip, equal = self._error_model.skip, self._error_model.equal
+        skips = skip is not None and max(returns) < skip * average
+        near = equal is not None and len(returns) > 1 and abs(returns[0] - returns[1]) < equal * average
+        return skips, near
 
 
 def _inside(number: float) -> float:

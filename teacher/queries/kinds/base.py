@@ -1,5 +1,6 @@
 """Interface between the trainer and one kind of question."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
@@ -9,7 +10,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError
 from teacher.queries.judges import Judge, ScriptedTeacher
-from teacher.queries.selection import Ensemble
+from teacher.queries.selection import Ensemble, select_groups
 from teacher.settings.options import KindName, QueryConfig
 from teacher.settings.teachers import Perceived
 
@@ -17,7 +18,7 @@ Decided = tuple[str, float | None]
 """Answer to a question, and the probability that a pair's first segment is better; None for other kinds."""
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """Kind of question: which segments are asked about, how a judge answers, and what follows.
 
     Attributes:
@@ -36,7 +37,9 @@ class Kind(Protocol):
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
     ) -> Sequence[tuple[Segment, ...]]:
         """Select the items of up to ``count`` questions, and mark them as queried in the pool."""
+        return select_groups(pool, self.size, count, config, predictor)
 
+    @abstractmethod
     def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
         """Return a judge's answer to a question.
 
@@ -46,6 +49,7 @@ class Kind(Protocol):
             UndecidedError: a scripted teacher skipped too many questions in a row.
         """
 
+    @abstractmethod
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by a typed line, in lower case; None if the line isn't an answer.
 
@@ -53,6 +57,7 @@ class Kind(Protocol):
             order: index of the item in each place on the screen, row by row.
         """
 
+    @abstractmethod
     def follow(self, ledger: Ledger, *, from_start: bool) -> "Implied":
         """Return an object that derives preferences from a ledger's decisions.
 

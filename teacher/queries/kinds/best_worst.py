@@ -8,15 +8,13 @@ from uuid import uuid5
 from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
-from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.queries.judges import Judge
-from teacher.queries.kinds.base import ByQuestion, Decided, perceive
-from teacher.queries.selection import AT_RANDOM, Ensemble, select_groups
-from teacher.settings.options import KindName, QueryConfig
+from teacher.queries.kinds.base import ByQuestion, Decided, Kind, perceive
+from teacher.settings.options import KindName
 
 
-class BestWorst:
+class BestWorst(Kind):
     """Question which of four segments is the best, and which the worst.
 
     An answer such as ``0>3`` has the indices of the best and the worst segment.
@@ -26,12 +24,6 @@ class BestWorst:
     size: ClassVar[int] = 4
     question: ClassVar[str] = "Which clips are the best and the worst?"
     prompt: ClassVar[str] = "best, then worst, such as 14; above: [1] [2], below: [3] [4]  [c]an't tell: "
-
-    def select(
-        self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
-    ) -> Sequence[tuple[Segment, ...]]:
-        """Select groups of four segments."""
-        return select_groups(pool, self.size, count, config or AT_RANDOM, predictor)
 
     def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
         """Choose the segments with the highest and the lowest return; can't tell if all are equal."""

@@ -10,7 +10,7 @@ from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.queries.judges import Judge, answer_of, decision_of
-from teacher.queries.kinds.base import ByQuestion, Decided, perceive
+from teacher.queries.kinds.base import ByQuestion, Decided, Kind, perceive
 from teacher.queries.selection import Ensemble, select_pairs
 from teacher.settings.options import KindName, QueryConfig
 
@@ -25,7 +25,7 @@ GRADES = {
 """Probability that the first segment is better, for each graded answer (docs/feedback.md)."""
 
 
-class Pair:
+class Pair(Kind):
     """Question which of two segments is better."""
 
     name: ClassVar[KindName] = "pair"

@@ -8,12 +8,10 @@ from uuid import UUID, uuid5
 from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
-from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.queries.judges import Judge
-from teacher.queries.kinds.base import Decided, perceive
-from teacher.queries.selection import AT_RANDOM, Ensemble, select_groups
-from teacher.settings.options import KindName, QueryConfig
+from teacher.queries.kinds.base import Decided, Kind, perceive
+from teacher.settings.options import KindName
 
 LEVELS = 5
 PARTNERS = 5
@@ -24,19 +22,13 @@ VALUES = (0.5, 0.85, 0.95, 0.99, 0.99)
 """Probability that the segment with the higher level is better, by difference in level (docs/feedback.md)."""
 
 
-class Rating:
+class Rating(Kind):
     """Question how good a segment is, on a scale from 1 to 5."""
 
     name: ClassVar[KindName] = "rating"
     size: ClassVar[int] = 1
     question: ClassVar[str] = "How good is the clip?"
     prompt: ClassVar[str] = f"[1] worst to [{LEVELS}] best  [c]an't tell: "
-
-    def select(
-        self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
-    ) -> Sequence[tuple[Segment, ...]]:
-        """Select segments that were not rated yet."""
-        return select_groups(pool, self.size, count, config or AT_RANDOM, predictor)
 
     def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
         """Return the fifth of the returns seen so far that the segment's return is in."""

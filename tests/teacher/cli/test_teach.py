@@ -262,10 +262,10 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice() -> None:
         trainer.wait()
     (run_dir,) = Path("runs").glob("*/x")
     with contextlib.closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as ledger:
-        before = {preference.uuid: preference.value for preference in list(preferences_in(ledger))}
+        before = {preference.uuid: preference.value for preference in preferences_in(ledger)}
     assert 10 < len(before) < 30
     with contextlib.closing(finish(run_dir)) as ledger:
-        after = {preference.uuid: preference.value for preference in list(preferences_in(ledger))}
+        after = {preference.uuid: preference.value for preference in preferences_in(ledger)}
         assert ledger.asked() == ledger.usable() == 30
     assert before.items() <= after.items()
 

@@ -93,7 +93,7 @@ def test_each_decision_gives_its_target(ledger: Ledger, ask: Ask) -> None:
     decisions: list[Decision | None] = ["first", "second", "equal", "cant_tell", None]
     asked = [ask() for _ in decisions]
     ledger.record([item(seq, *pair) for seq, pair in enumerate(zip(asked, decisions, strict=True), 1)], 5)
-    assert [preference.value for preference in list(preferences_in(ledger))] == [1.0, 0.0, 0.5]
+    assert [preference.value for preference in preferences_in(ledger)] == [1.0, 0.0, 0.5]
     everything = list(ledger.answered(comparison.uuid for comparison in reversed(asked)))
     assert [answered.probability for answered in everything] == [None, None, 0.5, 0.0, 1.0]
     assert_same_items(everything[4].items, asked[0].items)
@@ -105,7 +105,7 @@ def test_preferences_follow_decisions(ledger: Ledger, ask: Ask, monkeypatch: pyt
     ledger.record([item(seq, asked[index], "first") for seq, index in enumerate((2, 0, 3, 1), 1)], 4)
     ledger.record([item(5, asked[0], "second")], 5)
     expected = [asked[n].uuid for n in (2, 3, 1, 0)]
-    assert [preference.uuid for preference in list(preferences_in(ledger))] == expected
+    assert [preference.uuid for preference in preferences_in(ledger)] == expected
     monkeypatch.setattr("teacher.data.ledger._ANSWERED_AT_ONCE", 3)
     assert [preference.uuid for preference in preferences_in(ledger)] == expected
 
@@ -303,7 +303,7 @@ class LedgerMachine(RuleBasedStateMachine):
             ]
             assert found == expected
         usable = sorted((one.seq or 0, uuid) for uuid, one in self.known.items() if one.usable)
-        assert [one.uuid for one in list(preferences_in(self.ledger))] == [uuid for _, uuid in usable]
+        assert [one.uuid for one in preferences_in(self.ledger)] == [uuid for _, uuid in usable]
         values = {one.uuid: one.probability for one in self.ledger.answered(self.known)}
         assert values == {uuid: PROBABILITIES[one.decision] for uuid, one in self.known.items()}
         decided = [one.step for one in self.known.values() if one.decision is not None]
@@ -358,7 +358,7 @@ def test_two_threads_share_a_ledger(ledger: Ledger) -> None:
         assert ledger.open() >= 0
     thread.join(240)
     assert errors == []
-    assert {preference.uuid for preference in list(preferences_in(ledger))} == {c.uuid for c in asked}
+    assert {preference.uuid for preference in preferences_in(ledger)} == {c.uuid for c in asked}
 
 
 def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: Ledger, ask: Ask) -> None:

@@ -75,7 +75,7 @@ def test_everything_acknowledged_survives_kill_9(memory_path: Path, lines: int) 
     for what, uuid in (words for words in said if len(words) == 2 and len(words[1]) == 36):
         acknowledged[what].add(UUID(uuid))
     ledger = Ledger(path)
-    decided = {preference.uuid for preference in list(preferences_in(ledger))}
+    decided = {preference.uuid for preference in preferences_in(ledger)}
     held = decided | {comparison.uuid for comparison in ledger.unfinished()}
     assert acknowledged["written"] <= held
     assert acknowledged["decided"] <= decided
@@ -121,7 +121,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
 
 def held(ledger: Ledger) -> tuple[int, int, list[UUID], list[UUID]]:
     """All that a run reads of it when it goes on."""
-    decided = [preference.uuid for preference in list(preferences_in(ledger))]
+    decided = [preference.uuid for preference in preferences_in(ledger)]
     return ledger.total(), ledger.cursor, decided, [comparison.uuid for comparison in ledger.unfinished()]
 
 

@@ -306,7 +306,7 @@ def test_rewards_come_from_what_a_labeler_answers(
         time.sleep(0.002)  # people are slower than the processor
     _, reward, *_, info = env.step(env.action_space.sample())
     assert reward != info["true_reward"]
-    for preference in list(preferences_in(env.trainer.learning.ledger)):
+    for preference in preferences_in(env.trainer.learning.ledger):
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
     env.trainer.learning.collector.finish()
     bot.join(PATIENCE_SECONDS)

@@ -42,9 +42,7 @@ def test_answers_are_returned_once_and_kept(ledger: Ledger) -> None:
     teacher.submit([(make_segment(3), make_segment(4))], "training", 2048)
     received = teacher.receive()
     assert teacher.receive() == []
-    assert [preference.uuid for preference in received] == [
-        kept.uuid for kept in list(preferences_in(ledger))
-    ]
+    assert [preference.uuid for preference in received] == [kept.uuid for kept in preferences_in(ledger)]
     assert (ledger.asked(), ledger.usable(), ledger.open()) == (2, 2, 0)
     assert (ledger.asked("pretraining"), ledger.asked("training")) == (1, 1)
     assert ledger.unfinished() == []
@@ -57,7 +55,7 @@ def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path) -> Non
         ledger = Ledger(tmp_path / name)
         SyntheticTeacher(ledger, seed).submit(pairs[:2], "training", 0)
         SyntheticTeacher(ledger, seed).submit(pairs[2:], "training", 0)  # as after a resume
-        uuids.append([preference.uuid for preference in list(preferences_in(ledger))])
+        uuids.append([preference.uuid for preference in preferences_in(ledger)])
         ledger.close()
     assert uuids[0] == uuids[1]
     assert len({*uuids[0], *uuids[2]}) == 8

@@ -57,7 +57,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
 
 def asked(teaching: Teaching) -> list[SegmentPair]:
     """The pairs in the ledger, but for those before training."""
-    pairs = [(preference.first, preference.second) for preference in list(preferences_in(teaching.ledger))]
+    pairs = [(preference.first, preference.second) for preference in preferences_in(teaching.ledger)]
     return pairs[PRETRAINING:]
 
 

@@ -102,9 +102,7 @@ def test_rewards_fit_the_agents_scale(tmp_path: Path, changes: dict[str, Any], e
         assert run.teaching is not None
         assert pretrain(run, run.teaching)
         segments = [
-            segment
-            for each in list(preferences_in(run.teaching.ledger))
-            for segment in (each.first, each.second)
+            segment for each in preferences_in(run.teaching.ledger) for segment in (each.first, each.second)
         ]
         rewards = np.concatenate([run.teaching.predictor.step_rewards(segment) for segment in segments])
     assert rewards.std() == pytest.approx(expected, rel=0.2)

@@ -97,7 +97,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
         run.teaching.collector.report = lambda values, *_: reported.update(values)  # type: ignore[method-assign]
         train(run)
         wanted = [counter_clockwise(episode) for episode in run.episodes]
-        for preference in list(preferences_in(run.teaching.ledger)):
+        for preference in preferences_in(run.teaching.ledger):
             turned = counter_clockwise(preference.first) - counter_clockwise(preference.second)
             assert preference.value == float(turned > 0)
     assert reported["agent/behaviour_per_episode"] == pytest.approx(np.mean(wanted))

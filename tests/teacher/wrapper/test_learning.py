@@ -84,9 +84,7 @@ def test_rewards_are_switched(wrap: Wrap) -> None:
 
 def asked(env: Any) -> list[Segment]:
     return [
-        segment
-        for one in list(preferences_in(env.trainer.learning.ledger))
-        for segment in (one.first, one.second)
+        segment for one in preferences_in(env.trainer.learning.ledger) for segment in (one.first, one.second)
     ]
 
 
