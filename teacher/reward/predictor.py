@@ -32,9 +32,6 @@ STEPS_AT_ONCE = 2**14
 class RewardPredictor:
     """Ensemble of reward models that learns the reward of each step from preferences between segments.
 
-    Methods raise :class:`DataError` if steps, segments or preferences don't match the spaces, or if segments
-    differ in length.
-
     Args:
         observation_space: observation space of a single environment: Box, Discrete or MultiDiscrete. A uint8
             Box with two to four dimensions is treated as images.
