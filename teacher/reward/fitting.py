@@ -186,7 +186,7 @@ class Fitter:
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
                 batch_loss(self._network, batch, self._loss).backward()  # type: ignore[no-untyped-call]
-            self._regularizer.apply(self._learning_rate, len(pairs))
+            self._regularizer.apply(self._learning_rate, pairs.labels)
             self._optimizer.step(self._learning_rate)
             if progress is not None:
                 progress(made)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.reward.features import Features
-from teacher.reward.fitting import Fitter, batch_loss, crop
+from teacher.reward.fitting import Fitter, Regularizer, batch_loss, crop
 from teacher.reward.loss import preference_loss, preference_slope, smoothed
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
@@ -73,6 +73,15 @@ def test_a_question_is_held_out_with_all_its_preferences(pairs: Pairs) -> None:
     for number in range(4, 40, 5):
         assert counts[:, number].equal(counts[:, number - 1])
     assert len({tuple(each.tolist()) for each in counts.T}) > 10
+
+
+def test_penalties_are_scaled_by_the_number_of_questions(
+    fitter: Fitter, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled_by = set()
+    monkeypatch.setattr(Regularizer, "apply", lambda _, __, labels: scaled_by.add(labels))
+    fitter.epoch(pairs)
+    assert scaled_by == {32}
 
 
 def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble, pairs: Pairs) -> None:
