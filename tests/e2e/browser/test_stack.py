@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stack.folder import Folder
+from stack.folder import PORTS, Folder
 from stack.postgres import PostgreSQL
 from stack.site import STORAGE, Site
 from teacher.labeling.client import (
@@ -108,8 +108,16 @@ def alive(pids: set[int]) -> dict[int, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for stacks, one at a time, each with the data of the one before."""
+    """A folder for stacks, one at a time, each with the data of the one before.
+
+    Its site's last port is the last of the range: another test's site takes the first that is free, also
+    between two stacks of this folder.
+    """
     folder = tmp_path_factory.mktemp("full")
+    (folder / "stack").mkdir(mode=0o700)
+    for name, content in {"programs.lock": "", "ports.json": json.dumps({"site": PORTS["site"][-1]})}.items():
+        (folder / "stack" / name).touch(mode=0o600)
+        (folder / "stack" / name).write_text(content)
     yield folder
     PostgreSQL(folder / "stack" / "postgres", port=0, password="").remove()
 
