@@ -17,7 +17,7 @@ from teacher.settings.options import KindName
 class BestWorst(Kind):
     """Question which of four segments is the best, and which the worst.
 
-    An answer such as ``0>3`` has the indices of the best and the worst segment.
+    An answer such as ``1>4`` has the numbers of the best and the worst segment.
     """
 
     name: ClassVar[KindName] = "best_worst"
@@ -32,7 +32,7 @@ class BestWorst(Kind):
             return CANT_TELL, None
         order = sorted(range(self.size), key=lambda index: perceived.returns[index])
         worst, best = (order[-1], order[0]) if perceived.slips else (order[0], order[-1])
-        return f"{best}>{worst}", None
+        return _answer(best, worst), None
 
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by two typed numbers, of the best and of the worst segment."""
@@ -42,11 +42,16 @@ class BestWorst(Kind):
         if len(places) != 2 or -1 in places or places[0] == places[1]:
             return None
         best, worst = (order[place] for place in places)
-        return f"{best}>{worst}", None
+        return _answer(best, worst), None
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
         """Derive five of the six possible preferences from each answer."""
         return ByQuestion(_preferences)
+
+
+def _answer(best: int, worst: int) -> str:
+    """Return the answer that calls the items with these indices the best and the worst."""
+    return f"{best + 1}>{worst + 1}"
 
 
 def _preferences(answered: Answered) -> list[Preference]:
@@ -54,9 +59,9 @@ def _preferences(answered: Answered) -> list[Preference]:
     best, _, worst = (answered.decision or CANT_TELL).partition(">")
     found = []
     for first, second in combinations(range(len(answered.items)), 2):
-        value = None
-        if worst and {str(first), str(second)} & {best, worst}:
-            value = float(str(first) == best or str(second) == worst)
+        value, numbers = None, (str(first + 1), str(second + 1))
+        if worst and {*numbers} & {best, worst}:
+            value = float(numbers[0] == best or numbers[1] == worst)
         pair = answered.items[first], answered.items[second]
         uuid = uuid5(answered.uuid, f"{first}/{second}")
         found.append(Preference(uuid, *pair, value, question=answered.uuid))

@@ -84,7 +84,7 @@ def test_grades_tell_differences_above_the_median(ledger: Ledger) -> None:
 
 def test_best_and_worst_of_four_give_five_pairs(ledger: Ledger) -> None:
     preferences = answered(ledger, "best_worst", ErrorModel(), [1, 4, 0, 2, 3, 3, 3, 3])
-    assert decisions(ledger) == ["1>2", "cant_tell"]
+    assert decisions(ledger) == ["2>3", "cant_tell"]
     pairs = dict(zip(combinations(range(4), 2), (each.value for each in preferences), strict=False))
     assert pairs == {(0, 1): 0, (0, 2): 1, (0, 3): None, (1, 2): 1, (1, 3): 1, (2, 3): 0}
     assert [each.value for each in preferences[6:]] == [None] * 6
@@ -117,7 +117,7 @@ def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger) -> None:
     [
         ("pair", "second", "first"),
         ("graded", "clearly_second", "clearly_first"),
-        ("best_worst", "3>0", "0>3"),
+        ("best_worst", "4>1", "1>4"),
         ("rating", "5", "1"),
     ],
 )
