@@ -86,7 +86,6 @@ def _copy_comparisons(pair: "Comparison", count: int, labels: str) -> None:
     changes = {
         "uuid": _new_uuid(),
         "n_labels": labels,
-        "score_first": labels,
         "status": f"CASE WHEN {labels} < t.wanted THEN 'open' ELSE 'answered' END",
     }
     numbers = f"SELECT 1 AS i UNION ALL SELECT g.i + 1 FROM g WHERE g.i < {count}"  # noqa: S608

@@ -239,7 +239,9 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ExperimentState": "human_feedback_site.feedback.models.Experiment.State",
         "ComparisonStatus": "human_feedback_site.feedback.models.Comparison.Status",
-        "LabelChoice": "human_feedback_site.feedback.models.Label.Choice",
+        "QuestionKind": "human_feedback_site.feedback.models.comparisons.kind_choices",
+        "Answer": "human_feedback_site.feedback.models.comparisons.answer_choices",
+        "LabelChoice": "human_feedback_site.feedback.models.labels.choice_choices",
         "LabelStatus": "human_feedback_site.feedback.models.Label.Status",
     },
 }

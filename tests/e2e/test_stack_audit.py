@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 
+from human_feedback_site.feedback.kinds import PAIR
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -21,7 +22,6 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    meaning_of,
 )
 from stack.audit import Audit, Evidence, audit
 from stack.process import StackError
@@ -75,7 +75,7 @@ class World:
         )
         label = Label.objects.create(
             uuid=uuid4(), lease=lease, comparison=comparison, labeler=lease.labeler, choice=choice,
-            swapped=swapped, answer=meaning_of(choice, swapped=swapped), status="counted",
+            swapped=swapped, answer=PAIR.meaning_of(choice, swapped=swapped), status="counted",
         )  # fmt: skip
         if by != "mia":
             line = {"uuid": str(label.uuid), "comparison": str(comparison.uuid), "choice": choice}

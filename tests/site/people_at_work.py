@@ -8,14 +8,13 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
+from human_feedback_site.feedback.kinds import PAIR
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
     Label,
     Labeler,
     Lease,
-    Outcome,
-    choice_for,
 )
 from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import answered_lease, participant_of
@@ -55,10 +54,10 @@ def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence
     return lease_comparisons(who, LeaseRequest(count, held, shown=held[0] if held else None))
 
 
-def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:
+def answer(labeler: Labeler, lease: UUID, outcome: str) -> UUID:
     """Answer a lease as somebody does who sees its clips; return the answer's UUID."""
     swapped = Lease.objects.get(uuid=lease).swapped
-    given = answers.Answer(uuid4(), lease, choice_for(outcome, swapped=swapped), response_ms=900)
+    given = answers.Answer(uuid4(), lease, PAIR.choice_for(outcome, swapped=swapped), response_ms=900)
     answers.record_answer(answered_lease(labeler, lease), given)
     _tick()
     return given.uuid

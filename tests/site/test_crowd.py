@@ -24,7 +24,6 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
     Participation,
 )
 from human_feedback_site.feedback.models.querysets import live_leases
@@ -216,7 +215,7 @@ def test_gold_for_large_labeler_ids(gold: list[str], trainer: Trainer, browser: 
 
 def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
-    assert moderation.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
+    assert moderation.make_gold(Comparison.objects.all(), "second") == 1
     [item] = trainer.decisions()["items"]
     assert (item["comparison"], item["decision"], item["probability"]) == (uuid, "second", 0.0)
     assert trainer.decisions()["open"] == 0
@@ -236,7 +235,7 @@ def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(traine
 def test_registered_comparison_may_have_become_gold(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison()]}
     trainer.post(f"{trainer.path}/comparisons", body)
-    moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.all(), "first")
     assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 0, "existing": 1}
     body["comparisons"][0]["gold"] = "second"
     assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 409

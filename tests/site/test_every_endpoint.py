@@ -101,6 +101,10 @@ PAGES = [
         page(f"comparisons/<uuid:uuid>/{side}", *STEERED, path=f"comparisons/{{comparison}}/{side}")
         for side in ("first", "second")
     ),
+    *(  # a pair has no such clips
+        page(f"comparisons/<uuid:uuid>/{side}", 302, *[404] * 5, path=f"comparisons/{{comparison}}/{side}")
+        for side in ("third", "fourth")
+    ),
     page(
         "comparisons/<uuid:uuid>/act",
         *STEERED,
@@ -128,6 +132,7 @@ PAGES = [
         page(f"history/<uuid:label_uuid>/{side}", *LABELERS_OWN, path=f"history/{{label}}/{side}")
         for side in ("left", "right")
     ),
+    page("history/<uuid:label_uuid>/clips/<number:place>", *LABELERS_OWN, path="history/{label}/clips/2"),
     page("done", *LABELED),
     page("consent", 302, 404, 302, 404, 302, 404),  # there is no text, so it leads on
     page("consent", 302, 404, 302, 404, 302, 404, method="POST"),

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 )
 
 from human_feedback_site.feedback.errors import ConflictError
+from human_feedback_site.feedback.kinds import PAIR
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -37,11 +38,10 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
     Participation,
 )
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
-from human_feedback_site.feedback.quality.aggregation import majority, total, vote
+from human_feedback_site.feedback.quality.aggregation import majority
 from human_feedback_site.feedback.services import experiments, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site import people_at_work as work
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.both_databases
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 STEPS = 30  # of a story
 ANY = st.integers(0, 1000)  # one of what there is
-SAID = st.sampled_from([Outcome.FIRST, Outcome.SECOND, Outcome.EQUAL, Outcome.CANT_TELL])
+SAID = st.sampled_from(["first", "second", "equal", "cant_tell"])
 PEOPLE = st.integers(0, 2)
 EXPERIMENT_STEPS: dict[str, Callable[[Any], int]] = {
     "pause": experiments.pause,
@@ -63,7 +63,7 @@ COMPARISON_STEPS: dict[str, Callable[[Any], int]] = {
     "close": moderation.close,
     "reopen": moderation.reopen,
     "want one more": moderation.request_label,
-    "gold": lambda chosen: moderation.make_gold(chosen, Outcome.FIRST),
+    "gold": lambda chosen: moderation.make_gold(chosen, "first"),
     "not gold": moderation.make_ordinary,
 }
 
@@ -84,7 +84,7 @@ class Story(RuleBasedStateMachine):
         self.leases: dict[int, list[UUID]] = {number: [] for number in range(3)}
         self.held: dict[int, list[UUID]] = {number: [] for number in range(3)}
         self.labels: dict[int, list[UUID]] = {number: [] for number in range(3)}
-        self.meant: dict[UUID, Outcome] = {}
+        self.meant: dict[UUID, str] = {}
 
     @initialize(overlap=st.integers(1, 2))
     def begin(self, overlap: int) -> None:
@@ -118,7 +118,7 @@ class Story(RuleBasedStateMachine):
         self.leases[who] += [uuid for uuid in new if uuid not in self.leases[who]]
 
     @rule(who=PEOPLE, which=ANY, outcome=SAID)
-    def answer(self, who: int, which: int, outcome: Outcome) -> None:
+    def answer(self, who: int, which: int, outcome: str) -> None:
         if not self.leases[who]:
             return
         lease = self.leases[who][which % len(self.leases[who])]
@@ -126,7 +126,7 @@ class Story(RuleBasedStateMachine):
         self.held[who] = [uuid for uuid in self.held[who] if uuid != lease]
 
     @rule(who=PEOPLE, outcome=SAID)
-    def answer_what_is_on_screen(self, who: int, outcome: Outcome) -> None:
+    def answer_what_is_on_screen(self, who: int, outcome: str) -> None:
         if self.held[who]:
             lease = self.held[who].pop(0)
             self._noted(who, work.answer(self.labelers[who], lease, outcome), outcome)
@@ -144,7 +144,7 @@ class Story(RuleBasedStateMachine):
             self.leases[who].append(lease.uuid)
             self.held[who].insert(0, lease.uuid)
 
-    @rule(who=PEOPLE, which=ANY, choice=st.sampled_from(list(Label.Choice)), uuid=st.uuids(version=4))
+    @rule(who=PEOPLE, which=ANY, choice=st.sampled_from(list(PAIR.choices)), uuid=st.uuids(version=4))
     def change(self, who: int, which: int, choice: str, uuid: UUID) -> None:
         if not self.labels[who]:
             return
@@ -156,13 +156,13 @@ class Story(RuleBasedStateMachine):
         except ConflictError:
             return
         self.labels[who].remove(old.uuid)
-        self._noted(who, new.uuid, Outcome(new.answer))
+        self._noted(who, new.uuid, new.answer)
 
     @rule(who=PEOPLE, which=st.integers(0, 2))
     def come_by(self, who: int, which: int) -> None:
         parts.come_by(self.labelers[who], self.experiment, self.links[which])
 
-    def _noted(self, who: int, label: UUID, outcome: Outcome) -> None:
+    def _noted(self, who: int, label: UUID, outcome: str) -> None:
         self.labels[who].append(label)
         self.meant[label] = outcome
 
@@ -214,11 +214,11 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def each_pair_has_what_its_labels_say(self) -> None:
         standing = Counter[tuple[int, int, str]]()
-        said: dict[int, list[Outcome]] = {pair.pk: [] for pair in self.pairs}
+        said: dict[int, list[str]] = {pair.pk: [] for pair in self.pairs}
         for label in work.standing_labels():
             standing[label.comparison_id, label.labeler_id, label.lease.purpose] += 1
             if label.status == Label.Status.COUNTED:
-                said[label.comparison_id].append(Outcome(label.answer))
+                said[label.comparison_id].append(label.answer)
         assert set(standing.values()) <= {1}
         newest = {row.comparison_id: row for row in Decision.objects.order_by("seq")}
         for row in Comparison.objects.all():
@@ -230,7 +230,7 @@ class Story(RuleBasedStateMachine):
                 continue
             if row.status != Comparison.Status.CANCELLED:
                 assert row.status == ("open" if row.n_labels < row.wanted else "answered")
-            verdict = majority(total(vote(outcome) for outcome in outcomes), len(outcomes))
+            verdict = majority(row.question, outcomes)
             told = newest.get(row.pk)
             told_as = (told.decision, told.probability, told.n_labels) if told else (None, None, 0)
             assert told_as == (verdict.decision, verdict.probability, verdict.n_labels)
@@ -282,7 +282,7 @@ class Story(RuleBasedStateMachine):
             (person, offer) for person in permitted for offer in work.ask(person, self.experiment).new
         ]:
             for person, offer in given:
-                work.answer(person, offer.uuid, Outcome.FIRST)
+                work.answer(person, offer.uuid, "first")
         for row in Comparison.objects.filter(status=Comparison.Status.OPEN):
             counted = row.labels.filter(undo=None, status=Label.Status.COUNTED)
             assert set(counted.values_list("labeler", flat=True)) >= {person.pk for person in permitted}

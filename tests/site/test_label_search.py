@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
-from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
+from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Participation
 from human_feedback_site.feedback.models.querysets import live_leases, unanswered_leases
 from human_feedback_site.feedback.services import experiments, moderation
 from tests.site import label_model as model
@@ -71,7 +71,7 @@ def test_from_everywhere_each_open_pair_is_decided_if_a_labeler_keeps_coming(fou
 class Site:
     """The real thing: labeler 0 prefers the first clip of each pair, labeler 1 the second."""
 
-    SAYS = (Outcome.FIRST, Outcome.SECOND)
+    SAYS = ("first", "second")
 
     def __init__(self) -> None:
         owner = User.objects.create(username="ada", is_staff=True)
@@ -135,7 +135,7 @@ class Site:
 
     def _verdict(self, pair: Pair) -> str | None:
         if len(pair.counted) == 2:
-            return Outcome.EQUAL
+            return "equal"
         return next((self.SAYS[labeler] for labeler in pair.counted), None)
 
     def _newest_leases(self) -> Mapping[tuple[int, int], model.Lease]:

@@ -1,15 +1,13 @@
 """Answers are never lost, doubled or inverted; undo and revision append answers too."""
 
-import itertools
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Undo
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
 from human_feedback_site.feedback.models.querysets import live_leases
-from human_feedback_site.feedback.quality.aggregation import majority, total, vote
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site.conftest import Browser, Invited, Trainer, expire, side_of, stored
 
@@ -213,22 +211,6 @@ def test_decision_by_overlap(trainer: Trainer, invite: Invited) -> None:
     assert [item["decision"] for item in items] == ["first", "equal", "second", "equal"]
     assert [item["n_labels"] for item in items] == [1, 2, 3, 2]
     assert items[2]["probability"] == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize("n_labels", range(5))
-def test_a_verdict_does_not_depend_on_which_clip_is_called_first(n_labels: int) -> None:
-    mirror = {Outcome.FIRST: Outcome.SECOND, Outcome.SECOND: Outcome.FIRST}
-    for outcomes in itertools.product(Outcome, repeat=n_labels):
-        verdict = majority(total(map(vote, outcomes)), n_labels)
-        mirrored = majority(total(vote(mirror.get(outcome, outcome)) for outcome in outcomes), n_labels)
-        assert mirrored.n_labels == verdict.n_labels == n_labels
-        if verdict.probability is None:
-            assert set(outcomes) <= {Outcome.CANT_TELL}
-            assert mirrored == verdict
-        else:
-            assert mirrored.probability == pytest.approx(1 - verdict.probability)
-            decision = Outcome(verdict.decision or "")
-            assert mirrored.decision == mirror.get(decision, decision)
 
 
 def revise(label: Any, choice: str, uuid: UUID | None = None) -> Label:

@@ -19,7 +19,6 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
     Participation,
 )
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
@@ -332,7 +331,7 @@ def test_stopped_labelers_answers_are_void(trainer: Trainer, browser: Browser) -
 
 def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
-    moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.all(), "first")
     Experiment.objects.update(gold_rate=1.0)
     browser.answer(browser.lease()[0])
     assert labels_of("you") == ["gold"]

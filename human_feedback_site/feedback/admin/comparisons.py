@@ -9,11 +9,12 @@ from django.db.models import QuerySet
 from django.forms import Script
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline, audited
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.services import moderation
 
@@ -59,23 +60,23 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
         "outcome",
         "created_at",
     )
-    list_filter = ("status", "phase", "gold", "experiment")
+    list_filter = ("status", "phase", "kind", "gold", "experiment")
     date_hierarchy = "created_at"
     list_select_related = ("experiment",)
     search_fields = ("=uuid", "experiment__name")
     actions = (
         *("ask_again", "cancel", "requeue"),
-        *("first_is_known", "second_is_known", "equal_is_known", "is_not_known"),
+        *("first_is_known", "second_is_known", "equal_is_known", "decision_is_known", "is_not_known"),
     )
     fields = (
         ("uuid", "experiment", "created_at"),
-        ("phase", "step", "priority"),
+        ("kind", "phase", "step", "priority"),
         ("status", "n_labels", "wanted", "outcome", "gold"),
-        ("first_clip", "second_clip"),
-        ("first_return", "second_return"),
-        ("first_key", "second_key"),
+        "clips",
+        tuple(f"{item}_return" for item in ITEMS),
+        tuple(f"{item}_key" for item in ITEMS),
     )
-    readonly_fields = ("created_at", "outcome", "first_clip", "second_clip")
+    readonly_fields = ("created_at", "outcome", "clips")
     inlines = (LabelInline, DecisionInline)
     show_full_result_count = False
 
@@ -91,19 +92,24 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     cancel = audited(moderation.close, "{} closed.", "Cancel: stop requesting labels")
     requeue = audited(moderation.reopen, "{} reopened.", "Requeue: reopen canceled comparisons for labeling")
     first_is_known = audited(
-        partial(moderation.make_gold, answer=models.Outcome.FIRST),
+        partial(moderation.make_gold, answer="first"),
         "{} used as attention checks.",
         "Use as attention check: first is better",
     )
     second_is_known = audited(
-        partial(moderation.make_gold, answer=models.Outcome.SECOND),
+        partial(moderation.make_gold, answer="second"),
         "{} used as attention checks.",
         "Use as attention check: second is better",
     )
     equal_is_known = audited(
-        partial(moderation.make_gold, answer=models.Outcome.EQUAL),
+        partial(moderation.make_gold, answer="equal"),
         "{} used as attention checks.",
         "Use as attention check: both are equal",
+    )
+    decision_is_known = audited(
+        moderation.make_gold,
+        "{} used as attention checks.",
+        "Use as attention check: the decision is right",
     )
     is_not_known = audited(
         moderation.make_ordinary, "{} no longer used as attention checks.", "Stop using as attention check"
@@ -113,20 +119,15 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     def outcome(self, comparison: Any) -> str | None:
         return comparison.decision or None
 
-    @admin.display(description="first")
-    def first_clip(self, comparison: models.Comparison) -> SafeString:
-        return _player(comparison, "first")
-
-    @admin.display(description="second")
-    def second_clip(self, comparison: models.Comparison) -> SafeString:
-        return _player(comparison, "second")
-
-
-def _player(comparison: models.Comparison, side: str) -> SafeString:
-    if comparison.clips_gone or comparison.experiment.deletion_asked_at is not None:
-        return format_html("<em>{}</em>", "clip unavailable")
-    clip = reverse(f"{side}-clip", args=[comparison.experiment.name, comparison.uuid])
-    return format_html('<video src="{}" width="256" controls muted loop></video>', clip)
+    @admin.display()
+    def clips(self, comparison: models.Comparison) -> SafeString:
+        if comparison.clips_gone or comparison.experiment.deletion_asked_at is not None:
+            return format_html("<em>{}</em>", "clips unavailable")
+        shown = [
+            (reverse(f"{item}-clip", args=[comparison.experiment.name, comparison.uuid]),)
+            for item in ITEMS[: comparison.question.size]
+        ]
+        return format_html_join(" ", '<video src="{}" width="256" controls muted loop></video>', shown)
 
 
 @admin.register(models.Label)

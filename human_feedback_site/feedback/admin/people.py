@@ -26,6 +26,7 @@ from human_feedback_site.feedback.admin.base import (
 )
 from human_feedback_site.feedback.models import ApiToken, Identity
 from human_feedback_site.feedback.services import accounts, invites, moderation
+from human_feedback_site.feedback.services.decisions import by_kind
 
 
 def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participation]:
@@ -101,11 +102,10 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="estimated reliability")
     def worth(self, participation: models.Participation) -> str | None:
-        """Return the labeler's estimated balanced accuracy as a percentage, or None if not estimated yet."""
-        matrix = participation.confusion
-        if matrix is None:
-            return None
-        return f"{sum(matrix[truth][truth] for truth in range(len(matrix))) / len(matrix):.0%}"
+        """Return the labeler's estimated balanced accuracy per kind, in percent; None if not estimated."""
+        matrices = by_kind(participation.confusion)
+        rates = [sum(row[at] for at, row in enumerate(matrix)) / len(matrix) for matrix in matrices.values()]
+        return ", ".join(f"{rate:.0%}" for rate in rates) or None
 
     stop = audited(moderation.stop, "{} stopped.", "Stop: give them no more pairs")
 

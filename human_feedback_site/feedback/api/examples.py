@@ -11,6 +11,8 @@ _LABEL: Final = "c1b0c4de-6a1b-4d4e-8f65-5d1c1f0b9e77"
 _UNDO: Final = "e0f1b7b2-0a63-4a5c-9d0e-6f2b3f1d8c99"
 _RUN: Final = "5b6d3c3e-43a7-4a0f-8f0f-7f9e2d1c0b33"
 _LEFT: Final = "/media/ImhvcHBlci1mbGlwL..."
+_RIGHT: Final = "/media/ImhvcHBlci1mbGlwM..."
+_TRUTH: Final = [{"true_return": 31.5}, {"true_return": 12.25}]
 
 
 def _clip(side: str, true_return: float) -> dict[str, Any]:
@@ -20,8 +22,10 @@ def _clip(side: str, true_return: float) -> dict[str, Any]:
 LEASE_VALUE: Final[dict[str, Any]] = {
     "uuid": _LEASE,
     "comparison": _COMPARISON,
+    "kind": "pair",
+    "items": [{"url": _LEFT}, {"url": _RIGHT}],
     "left": {"url": _LEFT},
-    "right": {"url": "/media/ImhvcHBlci1mbGlwM..."},
+    "right": {"url": _RIGHT},
     "expires_in": 60,
 }
 REQUESTS: Final[dict[str, Any]] = {
@@ -88,6 +92,7 @@ RESPONSES: Final[dict[str, Any]] = {
                 "decision": "first",
                 "probability": 1.0,
                 "n_labels": 1,
+                "answers": None,
                 "prompt_version": 1,
             },
         ],
@@ -102,12 +107,14 @@ RESPONSES: Final[dict[str, Any]] = {
             {
                 "id": 1,
                 "uuid": _COMPARISON,
+                "kind": "pair",
                 "phase": "training",
                 "step": 20480,
                 "priority": 1,
                 "status": "answered",
-                "first": {"url": _LEFT, "true_return": 31.5},
-                "second": {"url": "/media/ImhvcHBlci1mbGlwM...", "true_return": 12.25},
+                "items": [{"url": _LEFT, **_TRUTH[0]}, {"url": _RIGHT, **_TRUTH[1]}],
+                "first": {"url": _LEFT, **_TRUTH[0]},
+                "second": {"url": _RIGHT, **_TRUTH[1]},
                 "gold": None,
                 "decision": "first",
                 "probability": 1.0,
@@ -118,8 +125,10 @@ RESPONSES: Final[dict[str, Any]] = {
     "lease": {
         "uuid": _LEASE,
         "comparison": _COMPARISON,
-        "left": {"true_return": 31.5},
-        "right": {"true_return": 12.25},
+        "kind": "pair",
+        "items": _TRUTH,
+        "left": _TRUTH[0],
+        "right": _TRUTH[1],
     },
     "leases": {
         "leases": [LEASE_VALUE],
@@ -138,8 +147,10 @@ RESPONSES: Final[dict[str, Any]] = {
     "examples": {
         "items": [
             {
+                "kind": "pair",
+                "items": [{"url": _LEFT}, {"url": _RIGHT}],
                 "left": {"url": _LEFT},
-                "right": {"url": "/media/ImhvcHBlci1mbGlwM..."},
+                "right": {"url": _RIGHT},
                 "better": "left",
                 "explanation": "It leaves the ground; the other only leans back.",
                 "practice": False,
@@ -157,10 +168,11 @@ RESPONSES: Final[dict[str, Any]] = {
 }
 COMPARISONS_CSV: Final = (
     "comparison,phase,step,priority,status,gold,wanted,n_labels,decision,probability,decided_at,"
-    "first_key,second_key,first_return,second_return,created_at\r\n"
+    "first_key,second_key,first_return,second_return,created_at,kind,third_key,fourth_key,third_return,"
+    "fourth_return\r\n"
     f"{_COMPARISON},training,20480,1,answered,,1,1,first,1.0,2026-05-04T09:31:12.250000Z,"
     f"{_EXPERIMENT}/{_COMPARISON}/first.mp4,{_EXPERIMENT}/{_COMPARISON}/second.mp4,31.5,12.25,"
-    "2026-05-04T09:30:58.125000Z\r\n"
+    "2026-05-04T09:30:58.125000Z,pair,,,,\r\n"
 )
 LABELS_CSV: Final = (
     "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,prompt_version,response_ms,shown_ms,"

@@ -1,7 +1,7 @@
 """API endpoints for labelers; they never reveal true rewards.
 
-Responses don't say which side shows the first segment, but the clip URLs reveal it, because they contain
-the object keys. Sides are swapped to balance out left-right bias, not to hide anything.
+Responses don't say where the first segment is shown, but the clip URLs reveal it, because they contain the
+object keys. The order is random to balance out labelers' bias toward a place, not to hide anything.
 """
 
 from typing import Any, cast
@@ -9,15 +9,16 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
-from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
+from human_feedback_site.feedback.api.views import LabelerView, by_side, user_of, valid
+from human_feedback_site.feedback.kinds import KINDS, on_screen
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Lease, on_screen
+from human_feedback_site.feedback.models import Lease
 from human_feedback_site.feedback.queue.leases import LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import (
     AnsweredLease,
@@ -33,13 +34,14 @@ from human_feedback_site.feedback.services import accounts, answers
 
 
 def _lease_json(lease: Lease) -> dict[str, Any]:
-    media, pair = media_store(), lease.comparison
-    left, right = on_screen(pair.first_key, pair.second_key, swapped=lease.swapped)
+    media, asked = media_store(), lease.comparison
+    items = [{"url": media.url(key)} for key in on_screen(asked.keys, swapped=lease.swapped)]
     return {
         "uuid": lease.uuid,
-        "comparison": pair.uuid,
-        "left": {"url": media.url(left)},
-        "right": {"url": media.url(right)},
+        "comparison": asked.uuid,
+        "kind": asked.kind,
+        "items": items,
+        **by_side(items),
         "expires_in": settings.LEASE_SECONDS,
     }
 
@@ -64,10 +66,11 @@ class LeasesView(LabelerView):
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
         body = valid(s.LeasesRequestSerializer, request.data)
+        kinds = body.pop("kinds")
         grant = lease_comparisons(who, LeaseRequest(**body))
         return Response(
             {
-                "leases": [_lease_json(lease) for lease in grant.new],
+                "leases": [_lease_json(lease) for lease in grant.new if lease.comparison.kind in kinds],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
                 **{name: getattr(who, name) for name in _STATE},
@@ -100,6 +103,10 @@ class LabelsView(LabelerView):
         lease = cast(AnsweredLease | None, request.auth)
         if lease is None:
             lease = answered_lease(accounts.labeler_of(user_of(request)), body["lease"])
+        choices = KINDS[lease.kind].choices
+        if body["choice"] not in choices:
+            expected = f"Expected one of {', '.join(choices)} for the kind {lease.kind}."
+            raise ValidationError({"choice": [expected]})
         recorded = answers.record_answer(lease, answers.Answer(**body))
         answer = {"uuid": recorded.uuid, "status": recorded.status, "answered": recorded.answered}
         return Response(answer, status=201 if recorded.created else 200)
@@ -135,7 +142,7 @@ class ExamplesView(LabelerView):
     def get(self, request: Request, name: str) -> Response:
         """List the example and practice comparisons, with their answers."""
         _, experiment = accounts.labeler_in(user_of(request), name)
-        items = [vars(example) for example in labeling.examples(experiment)]
+        items = [vars(example) | by_side(example.items) for example in labeling.examples(experiment)]
         return Response(s.ExamplesSerializer({"items": items}).data)
 
 

@@ -16,9 +16,10 @@ from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
 from human_feedback_site.feedback.api.schema import download_endpoint, endpoint
-from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
+from human_feedback_site.feedback.api.views import ResearcherView, by_side, user_of, valid
+from human_feedback_site.feedback.kinds import on_screen
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, on_screen, validate_name
+from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, validate_name
 from human_feedback_site.feedback.selectors.experiments import (
     active_labelers,
     comparisons_with_decisions,
@@ -136,28 +137,25 @@ class ComparisonsView(TrainerView):
 
 def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
     return experiments.NewComparison(
-        uuid=item["uuid"],
-        phase=item["phase"],
-        step=item["step"],
-        priority=item["priority"],
-        first_key=item["first"]["key"],
-        second_key=item["second"]["key"],
-        first_return=item["first"]["true_return"],
-        second_return=item["second"]["true_return"],
-        gold=item["gold"],
+        **{name: item[name] for name in ("uuid", "kind", "phase", "step", "priority", "gold")},
+        items=[(clip["key"], clip["true_return"]) for clip in item["items"]],
     )
 
 
 def _comparison_json(row: Any) -> dict[str, Any]:
     """Return a comparison as JSON; ``row`` must be annotated with its decision."""
     media = media_store()
+    items = [
+        {"url": media.url(key), "true_return": value}
+        for key, value in zip(row.keys, row.returns, strict=True)
+    ]
     return {
         **{
             name: getattr(row, name)
-            for name in ("id", "uuid", "phase", "step", "priority", "status", "n_labels", "gold")
+            for name in ("id", "uuid", "kind", "phase", "step", "priority", "status", "n_labels", "gold")
         },
-        "first": {"url": media.url(row.first_key), "true_return": row.first_return},
-        "second": {"url": media.url(row.second_key), "true_return": row.second_return},
+        "items": items,
+        **by_side(items, "first", "second"),
         "decision": row.decision,
         "probability": row.probability,
     }
@@ -247,15 +245,16 @@ class LeaseDetailView(ResearcherView):
 
     @endpoint("read_lease", s.LeaseDetailSerializer, example="lease")
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
-        """Read the true returns of a leased comparison's left and right clips."""
+        """Read the true returns of a leased comparison's clips."""
         lease = lease_in(self.experiment(name), uuid)
-        pair = lease.comparison
-        left, right = on_screen(pair.first_return, pair.second_return, swapped=lease.swapped)
+        asked = lease.comparison
+        items = [{"true_return": value} for value in on_screen(asked.returns, swapped=lease.swapped)]
         answer = {
             "uuid": lease.uuid,
-            "comparison": pair.uuid,
-            "left": {"true_return": left},
-            "right": {"true_return": right},
+            "comparison": asked.uuid,
+            "kind": asked.kind,
+            "items": items,
+            **by_side(items),
         }
         return Response(s.LeaseDetailSerializer(answer).data)
 

@@ -10,13 +10,13 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
+from human_feedback_site.feedback.kinds import KINDS, PAIR, answers_of_all, choices_of_all
 from human_feedback_site.feedback.models import (
-    KNOWN_ANSWERS,
     MAX_PROMPT,
+    MAX_RATING_WORDS,
     Comparison,
     Experiment,
     Label,
-    Outcome,
     validate_labeler_name,
 )
 
@@ -93,6 +93,13 @@ class LeasesRequestSerializer(serializers.Serializer[Any]):
         help_text="UUIDs of the leases on screen or prefetched.",
     )
     shown = serializers.UUIDField(allow_null=True, default=None, help_text="UUID of the lease on screen.")
+    kinds = serializers.ListField(
+        child=serializers.CharField(max_length=20),
+        max_length=50,
+        default=[PAIR.name],
+        help_text="Kinds of questions that the page can show. Leases of other kinds are left out of the "
+        "response.",
+    )
 
 
 class SideSerializer(serializers.Serializer[Any]):
@@ -104,12 +111,14 @@ class SideSerializer(serializers.Serializer[Any]):
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
-    """A comparison leased to the labeler, with the clip on each side of the screen."""
+    """A comparison leased to the labeler, with the clip in each place on the screen."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
-    left = SideSerializer()
-    right = SideSerializer()
+    kind = serializers.ChoiceField(list(KINDS))
+    items = SideSerializer(many=True, help_text="The clips in the order of the screen, row by row.")
+    left = SideSerializer(allow_null=True, help_text="The first of two clips; null if there are not two.")
+    right = SideSerializer(allow_null=True, help_text="The second of two clips; null if there are not two.")
     expires_in = serializers.IntegerField(help_text="Seconds until the lease expires.")
 
 
@@ -148,16 +157,20 @@ class LabelRequestSerializer(serializers.Serializer[Any]):
 
     uuid = serializers.UUIDField()
     lease = serializers.UUIDField()
-    choice = serializers.ChoiceField(Label.Choice.choices)
+    choice = serializers.ChoiceField(
+        choices_of_all(),
+        help_text="A choice that the comparison's kind has. For `best_worst`, the places of the best and of "
+        "the worst clip.",
+    )
     response_ms = count(
         allow_null=True,
         default=None,
-        help_text="Milliseconds from when both clips started playing until the answer.",
+        help_text="Milliseconds from when all clips started playing until the answer.",
     )
     shown_ms = count(
         allow_null=True,
         default=None,
-        help_text="Milliseconds of `response_ms` during which both clips were visible.",
+        help_text="Milliseconds of `response_ms` during which all clips were visible.",
     )
 
 
@@ -190,9 +203,11 @@ class UndoSerializer(serializers.Serializer[Any]):
 class ExampleSerializer(serializers.Serializer[Any]):
     """An example or practice comparison with its answer."""
 
-    left = SideSerializer()
-    right = SideSerializer()
-    better = serializers.ChoiceField(Label.Choice.choices, help_text="The known answer.")
+    kind = serializers.ChoiceField(list(KINDS))
+    items = SideSerializer(many=True, help_text="The clips in the order of the screen, row by row.")
+    left = SideSerializer(allow_null=True, help_text="The first of two clips; null if there are not two.")
+    right = SideSerializer(allow_null=True, help_text="The second of two clips; null if there are not two.")
+    better = serializers.ChoiceField(choices_of_all(), help_text="The choice that is known to be right.")
     explanation = serializers.CharField(help_text="Reason for the answer; may be empty.")
     practice = serializers.BooleanField(
         help_text="True: labelers answer this pair as practice; false: they see it with its answer."
@@ -282,6 +297,18 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         help_text="Fraction of comparisons shown to labelers that are attention checks with a known answer. "
         "Used only when the experiment is created; afterwards, change it on the site.",
     )
+    lowest_rating = serializers.CharField(
+        max_length=MAX_RATING_WORDS,
+        required=False,
+        allow_blank=True,
+        help_text="What labelers read beside rating 1; empty: “worst” in their language.",
+    )
+    highest_rating = serializers.CharField(
+        max_length=MAX_RATING_WORDS,
+        required=False,
+        allow_blank=True,
+        help_text="What labelers read beside rating 5; empty: “best” in their language.",
+    )
     state = serializers.ChoiceField(
         [Experiment.State.RUNNING.value, Experiment.State.FINISHED.value],
         required=False,
@@ -343,15 +370,41 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
     priority = serializers.IntegerField(
         min_value=-1000, max_value=1000, help_text="Comparisons with a higher priority are shown first."
     )
-    first = ClipRequestSerializer()
-    second = ClipRequestSerializer()
+    kind = serializers.ChoiceField(list(KINDS), default=PAIR.name)
+    first = ClipRequestSerializer(required=False, help_text="The first of two clips.")
+    second = ClipRequestSerializer(required=False, help_text="The second of two clips.")
+    items = serializers.ListField(
+        child=ClipRequestSerializer(),
+        required=False,
+        help_text="The clips, instead of `first` and `second`, if the kind doesn't have two of them.",
+    )
     gold = serializers.ChoiceField(
-        KNOWN_ANSWERS,
+        answers_of_all(),
         allow_null=True,
         default=None,
         help_text="The known answer, which makes the comparison an attention check and keeps it out of the "
         "decision feed; null for an ordinary comparison.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Reject what the kind doesn't have; return the clips in ``items``."""
+        kind = KINDS[attrs["kind"]]
+        expected = ("first", "second") if kind.size == 2 else ("items",)
+        wrong = {name: ["This field is required."] for name in expected if name not in attrs} | {
+            name: [f"A comparison of the kind {kind.name} doesn't have this field."]
+            for name in {"first", "second", "items"} - {*expected}
+            if name in attrs
+        }
+        if not wrong:
+            attrs["items"] = [attrs.pop("first"), attrs.pop("second")] if kind.size == 2 else attrs["items"]
+            if len(attrs["items"]) != kind.size:
+                found = len(attrs["items"])
+                wrong["items"] = [f"A comparison of the kind {kind.name} has {kind.size} clips, not {found}."]
+        if attrs["gold"] is not None and attrs["gold"] not in kind.classes:
+            wrong["gold"] = [f"Expected one of {', '.join(kind.classes)} for the kind {kind.name}."]
+        if wrong:
+            raise serializers.ValidationError(wrong)
+        return attrs
 
 
 class ComparisonsRequestSerializer(serializers.Serializer[Any]):
@@ -385,19 +438,33 @@ class PageSerializer(serializers.Serializer[Any]):
     limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=MAX_PAGE)
 
 
+class PersonalAnswerSerializer(serializers.Serializer[Any]):
+    """A counted label, with its labeler."""
+
+    labeler = serializers.IntegerField(help_text="Number of the labeler on this site.")
+    answer = serializers.ChoiceField(answers_of_all())
+
+
 class DecisionSerializer(serializers.Serializer[Any]):
     """A new or revised decision on a comparison; it replaces any earlier one."""
 
     seq = serializers.IntegerField()
     comparison = serializers.UUIDField(source="comparison.uuid")
     decision = serializers.ChoiceField(
-        Outcome.choices, allow_null=True, help_text="null: the earlier decision was withdrawn."
+        answers_of_all(), allow_null=True, help_text="null: the earlier decision was withdrawn."
     )
     probability = serializers.FloatField(
         allow_null=True,
-        help_text="Probability that the first clip is preferred; null if `decision` is `cant_tell` or null.",
+        help_text="Probability that the first of two clips is preferred; null if `decision` is `cant_tell` "
+        "or null, or if there are not two clips.",
     )
     n_labels = serializers.IntegerField()
+    answers = PersonalAnswerSerializer(
+        many=True,
+        allow_null=True,
+        help_text="The counted labels, if labels of this kind can only be compared with the same labeler's; "
+        "else null.",
+    )
     prompt_version = serializers.IntegerField(
         allow_null=True, help_text="Newest prompt version among the counted labels."
     )
@@ -483,12 +550,16 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     step = serializers.IntegerField()
     priority = serializers.IntegerField()
     status = serializers.ChoiceField(Comparison.Status.choices)
-    first = ClipSerializer()
-    second = ClipSerializer()
+    kind = serializers.ChoiceField(list(KINDS))
+    items = ClipSerializer(many=True)
+    first = ClipSerializer(allow_null=True, help_text="The first of two clips; null if there are not two.")
+    second = ClipSerializer(allow_null=True, help_text="The second of two clips; null if there are not two.")
     gold = serializers.ChoiceField(
-        KNOWN_ANSWERS, allow_null=True, help_text="The known answer if this is an attention check, else null."
+        answers_of_all(),
+        allow_null=True,
+        help_text="The known answer if this is an attention check, else null.",
     )
-    decision = serializers.ChoiceField(Outcome.choices, allow_null=True)
+    decision = serializers.ChoiceField(answers_of_all(), allow_null=True)
     probability = serializers.FloatField(allow_null=True)
     n_labels = serializers.IntegerField()
 
@@ -506,12 +577,14 @@ class SideReturnSerializer(serializers.Serializer[Any]):
 
 
 class LeaseDetailSerializer(serializers.Serializer[Any]):
-    """A lease with the true returns of its left and right clips, for scripted labelers."""
+    """A lease with the true returns of its clips, for scripted labelers."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
-    left = SideReturnSerializer()
-    right = SideReturnSerializer()
+    kind = serializers.ChoiceField(list(KINDS))
+    items = SideReturnSerializer(many=True, help_text="The clips in the order of the screen, row by row.")
+    left = SideReturnSerializer(allow_null=True, help_text="The first of two clips, else null.")
+    right = SideReturnSerializer(allow_null=True, help_text="The second of two clips, else null.")
 
 
 class EpisodeRequestSerializer(serializers.Serializer[Any]):

@@ -1,5 +1,6 @@
 """Base classes for API views, health check endpoints, and the metrics endpoint."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from django.conf import settings
@@ -35,6 +36,11 @@ def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
     bound = serializer(data=data)
     bound.is_valid(raise_exception=True)
     return cast(dict[str, Any], bound.validated_data)
+
+
+def by_side(items: Sequence[Any], left: str = "left", right: str = "right") -> dict[str, Any]:
+    """Return two items under their names; None under both names if there are not two."""
+    return dict(zip((left, right), items if len(items) == 2 else (None, None), strict=True))
 
 
 class ResearcherView(APIView):

@@ -1,18 +1,15 @@
 """Database models of the site.
 
-Each comparison has two clips, ``first`` and ``second``. *Left* and *right* exist only on a labeler's screen;
-a lease's ``swapped`` records which clip is on which side. Labels, undos and decisions are append-only: an
-answer is never edited or removed, although a label's ``status`` may change when a slot becomes free.
+A comparison is a question of some kind (see ``kinds``) about up to four clips. *Left* and *right* exist only
+on a labeler's screen; a lease's ``swapped`` records the clips' order there. Labels, undos and decisions are
+append-only: an answer is never edited or removed, although a label's ``status`` may change when a slot
+becomes free.
 """
 
-from human_feedback_site.feedback.models.comparisons import (
-    KNOWN_ANSWERS,
-    Comparison,
-    Example,
-    Outcome,
-)
+from human_feedback_site.feedback.models.comparisons import Comparison, Example
 from human_feedback_site.feedback.models.experiments import (
     MAX_PROMPT,
+    MAX_RATING_WORDS,
     NAME_PATTERN,
     Episode,
     Experiment,
@@ -21,15 +18,7 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
-from human_feedback_site.feedback.models.labels import (
-    Decision,
-    Label,
-    Lease,
-    Undo,
-    choice_for,
-    meaning_of,
-    on_screen,
-)
+from human_feedback_site.feedback.models.labels import Decision, Label, Lease, Undo
 from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, validate_labeler_name
 from human_feedback_site.feedback.models.people import (
     PLATFORM_ID_PATTERN,
@@ -47,9 +36,9 @@ from human_feedback_site.feedback.models.people import (
 from human_feedback_site.feedback.models.webhooks import WebhookDelivery, WebhookEndpoint
 
 __all__ = [
-    "KNOWN_ANSWERS",
     "MAX_LABELER_NAME",
     "MAX_PROMPT",
+    "MAX_RATING_WORDS",
     "NAME_PATTERN",
     "PLATFORM_ID_PATTERN",
     "ApiToken",
@@ -68,7 +57,6 @@ __all__ = [
     "Label",
     "Labeler",
     "Lease",
-    "Outcome",
     "Participation",
     "PromptVersion",
     "SequenceCounter",
@@ -76,9 +64,6 @@ __all__ = [
     "Undo",
     "WebhookDelivery",
     "WebhookEndpoint",
-    "choice_for",
-    "meaning_of",
-    "on_screen",
     "validate_labeler_name",
     "validate_name",
 ]

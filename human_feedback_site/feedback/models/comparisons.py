@@ -1,27 +1,28 @@
 """Comparisons, and the examples that explain a prompt to labelers."""
 
+from collections.abc import Sequence
+
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind, answers_of_all
 from human_feedback_site.feedback.models.experiments import Experiment
 
 
-class Outcome(models.TextChoices):
-    """Answer to a comparison in terms of its first and second clips, regardless of screen side."""
-
-    FIRST = "first"
-    SECOND = "second"
-    EQUAL = "equal"
-    CANT_TELL = "cant_tell", "Can't tell"
+def answer_choices() -> list[tuple[str, str]]:
+    """Return the answers to questions of all kinds, as a field's choices."""
+    return [(answer, answer) for answer in answers_of_all()]
 
 
-KNOWN_ANSWERS = [choice for choice in Outcome.choices if choice[0] != Outcome.CANT_TELL]
+def kind_choices() -> list[tuple[str, str]]:
+    """Return the kinds of questions, as a field's choices."""
+    return [(kind, kind) for kind in KINDS]
 
 
 class Comparison(models.Model):
-    """A pair of clips to judge."""
+    """A question about one to four clips, in most experiments about a pair of them."""
 
     class Phase(models.TextChoices):
         """Source of the segments: random actions (pretraining) or the policy being trained."""
@@ -39,20 +40,26 @@ class Comparison(models.Model):
 
     uuid = models.UUIDField(unique=True)
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="comparisons")
+    kind = models.CharField(max_length=10, choices=kind_choices, default=PAIR.name, db_default=PAIR.name)
     phase = models.CharField(max_length=12, choices=Phase.choices)
     step = models.PositiveBigIntegerField(
         help_text="Total environment steps taken when the comparison was requested."
     )
     priority = models.IntegerField(help_text="Comparisons with a higher priority are shown first.")
+    # The kind says how many clips there are. The other keys are empty.
     first_key = models.CharField(max_length=300)
-    second_key = models.CharField(max_length=300)
+    second_key = models.CharField(max_length=300, blank=True)
+    third_key = models.CharField(max_length=300, blank=True, default="", db_default="")
+    fourth_key = models.CharField(max_length=300, blank=True, default="", db_default="")
     # For researchers only: never sent to a labeler's browser.
     first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first clip")
     second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second clip")
+    third_return = models.FloatField(null=True, blank=True, verbose_name="true return of the third clip")
+    fourth_return = models.FloatField(null=True, blank=True, verbose_name="true return of the fourth clip")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     gold = models.CharField(
-        max_length=10,
-        choices=KNOWN_ANSWERS,
+        max_length=20,
+        choices=answer_choices,
         null=True,
         blank=True,
         help_text="Known answer, if this is an attention check. Labelers can't tell that it is one.",
@@ -61,7 +68,7 @@ class Comparison(models.Model):
     n_labels = models.PositiveSmallIntegerField(
         default=0, help_text="Number of counted labels. Updated only while the row is locked."
     )
-    # Sums over the counted labels: votes (majority) or log-likelihoods (Dawid-Skene).
+    # Unused; processes of 0.1.0 need the columns.
     score_first = models.FloatField(default=0.0)
     score_equal = models.FloatField(default=0.0)
     score_second = models.FloatField(default=0.0)
@@ -95,6 +102,21 @@ class Comparison(models.Model):
         return str(self.uuid)
 
     @property
+    def question(self) -> Kind:
+        """Return the kind of question."""
+        return KINDS[self.kind]
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Return the clips' keys in the media store, in order."""
+        return [getattr(self, f"{item}_key") for item in ITEMS[: self.question.size]]
+
+    @property
+    def returns(self) -> Sequence[float | None]:
+        """Return the clips' true returns, in order; None if not known."""
+        return [getattr(self, f"{item}_return") for item in ITEMS[: self.question.size]]
+
+    @property
     def clips_gone(self) -> bool:
         """Return True if the clips were missing at import or have been deleted since."""
         deleted_at = self.experiment.media_deleted_at
@@ -102,7 +124,7 @@ class Comparison(models.Model):
 
 
 class Example(models.Model):
-    """A pair with a known answer that shows labelers what the prompt means."""
+    """A question with a known answer that shows labelers what the prompt means."""
 
     MAX_EXPLANATION = 500
 
@@ -110,7 +132,7 @@ class Example(models.Model):
     comparison = models.ForeignKey(
         Comparison, models.CASCADE, related_name="+", help_text="Comparison whose clips are shown."
     )
-    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="Correct answer.")
+    better = models.CharField(max_length=20, choices=answer_choices, help_text="Correct answer.")
     explanation = models.TextField(
         max_length=MAX_EXPLANATION, blank=True, help_text="Reason for the answer, shown to labelers."
     )

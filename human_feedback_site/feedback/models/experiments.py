@@ -7,6 +7,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 MAX_PROMPT = 2000  # characters
+MAX_RATING_WORDS = 40  # characters
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
     rf"\A{NAME_PATTERN}\Z",
@@ -74,6 +75,20 @@ class Experiment(models.Model):
     )
     fps = models.PositiveSmallIntegerField()
     has_true_reward = models.BooleanField()
+    lowest_rating = models.CharField(
+        max_length=MAX_RATING_WORDS,
+        blank=True,
+        default="",
+        db_default="",
+        help_text='What labelers read beside rating 1. Empty: "worst".',
+    )
+    highest_rating = models.CharField(
+        max_length=MAX_RATING_WORDS,
+        blank=True,
+        default="",
+        db_default="",
+        help_text='What labelers read beside rating 5. Empty: "best".',
+    )
     state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)
     overlap = models.PositiveSmallIntegerField(
         default=1, validators=_one_or_more, help_text="Number of labelers who judge each comparison."
@@ -123,7 +138,7 @@ class Experiment(models.Model):
         null=True,
         blank=True,
         editable=False,
-        help_text="Latest estimate of how often the true answer is first, equal and second.",
+        help_text="Latest estimate of how often each answer is true: for pairs first, equal and second.",
     )
     aggregated_seq = models.PositiveBigIntegerField(
         default=0,

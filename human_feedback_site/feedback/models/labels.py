@@ -1,20 +1,26 @@
 """Leases, labels, undos and decisions."""
 
 import uuid
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models.comparisons import Comparison, Outcome
+from human_feedback_site.feedback.kinds import CANT_TELL, PAIR, choices_of_all
+from human_feedback_site.feedback.models.comparisons import Comparison, answer_choices
 from human_feedback_site.feedback.models.experiments import Experiment
 from human_feedback_site.feedback.models.people import Labeler
 
 
+def choice_choices() -> list[tuple[str, str]]:
+    """Return what labelers can choose in questions of all kinds, as a field's choices."""
+    return [(choice, choice) for choice in choices_of_all()]
+
+
 class Lease(models.Model):
-    """A labeler's temporary right to answer a comparison; also determines which clip is on the left.
+    """A labeler's temporary right to answer a comparison; also determines the order of the clips on screen.
 
     A lease is live until ``expires_at``, by the database's clock; an answer sets that to the current time.
     A comparison has ``wanted`` label slots; only ``JUDGE`` leases take one.
@@ -31,7 +37,7 @@ class Lease(models.Model):
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="leases")
     purpose = models.CharField(max_length=6, choices=Purpose.choices, default=Purpose.JUDGE)
-    swapped = models.BooleanField(help_text="The second clip is shown on the left.")
+    swapped = models.BooleanField(help_text="The clips are shown in reverse order.")
     shown = models.BooleanField(default=False, help_text="The pair has been displayed, not just prefetched.")
     prompt_version = models.PositiveIntegerField(
         default=1, db_default=1, help_text="Version of the prompt when the lease was granted or last renewed."
@@ -62,14 +68,6 @@ class Lease(models.Model):
 class Label(models.Model):
     """One labeler's answer to a comparison: what was chosen on the screen, and what that means."""
 
-    class Choice(models.TextChoices):
-        """Answer as the labeler sees it: left clip, right clip, equal or can't tell."""
-
-        LEFT = "left"
-        RIGHT = "right"
-        EQUAL = "equal"
-        CANT_TELL = "cant_tell", "Can't tell"
-
     class Status(models.TextChoices):
         """Role of a label: counted in the decision, not needed, used as a check, or ignored."""
 
@@ -85,11 +83,11 @@ class Label(models.Model):
     lease = models.ForeignKey(Lease, models.PROTECT, related_name="labels")
     comparison = models.ForeignKey(Comparison, models.PROTECT, related_name="labels")
     labeler = models.ForeignKey(Labeler, models.PROTECT, related_name="labels")
-    choice = models.CharField(max_length=10, choices=Choice.choices)
-    swapped = models.BooleanField(help_text="The second clip was shown on the left.")
+    choice = models.CharField(max_length=20, choices=choice_choices)
+    swapped = models.BooleanField(help_text="The clips were shown in reverse order.")
     answer = models.CharField(
-        max_length=10,
-        choices=Outcome.choices,
+        max_length=20,
+        choices=answer_choices,
         db_default="",
         help_text="Meaning of the choice. Processes of 0.1.0 leave it empty.",
     )
@@ -101,7 +99,7 @@ class Label(models.Model):
     shown_ms = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Time in milliseconds that both clips were visible, as reported by the browser.",
+        help_text="Time in milliseconds that all clips were visible, as reported by the browser.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -121,28 +119,8 @@ class Label(models.Model):
         """Make a label from a row; if a process of 0.1.0 wrote it, find out what its choice means."""
         label = super().from_db(*row, **options)
         if label.__dict__.get("answer") == "":
-            label.answer = meaning_of(label.choice, swapped=label.swapped)
+            label.answer = PAIR.meaning_of(label.choice, swapped=label.swapped)
         return label
-
-
-_Item = TypeVar("_Item")
-
-
-def on_screen(first: _Item, second: _Item, *, swapped: bool) -> tuple[_Item, _Item]:
-    """Return what belongs to the first and second clip in the order left, right."""
-    return (second, first) if swapped else (first, second)
-
-
-def meaning_of(choice: str, *, swapped: bool) -> Outcome:
-    """Convert ``left`` or ``right`` to ``first`` or ``second``; other choices are unchanged."""
-    left, right = on_screen(Outcome.FIRST, Outcome.SECOND, swapped=swapped)
-    return {Label.Choice.LEFT.value: left, Label.Choice.RIGHT.value: right}.get(choice) or Outcome(choice)
-
-
-def choice_for(answer: Outcome, *, swapped: bool) -> str:
-    """Convert ``first`` or ``second`` to ``left`` or ``right``; the inverse of :func:`meaning_of`."""
-    left, right = on_screen(Outcome.FIRST, Outcome.SECOND, swapped=swapped)
-    return {left: Label.Choice.LEFT.value, right: Label.Choice.RIGHT.value}.get(answer, answer.value)
 
 
 class Undo(models.Model):
@@ -181,14 +159,14 @@ class Decision(models.Model):
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="decisions")
     seq = models.PositiveBigIntegerField()
     decision = models.CharField(
-        max_length=10,
-        choices=Outcome.choices,
+        max_length=20,
+        choices=answer_choices,
         null=True,
         blank=True,
         help_text="Empty if all of the comparison's labels were withdrawn.",
     )
     probability = models.FloatField(
-        null=True, blank=True, help_text="Probability that the first clip is preferred."
+        null=True, blank=True, help_text="Probability that the first of two clips is preferred."
     )
     n_labels = models.PositiveSmallIntegerField()
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -201,7 +179,7 @@ class Decision(models.Model):
             models.Index(
                 fields=("experiment", "decision", "comparison"),
                 name="decision_seldom",
-                condition=Q(decision__in=(Outcome.EQUAL, Outcome.CANT_TELL)),
+                condition=Q(decision__in=("equal", CANT_TELL)),
             ),
         )
 

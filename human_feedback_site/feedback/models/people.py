@@ -112,7 +112,8 @@ class Participation(models.Model):
     confusion = models.JSONField(
         null=True,
         blank=True,
-        help_text="Estimated confusion matrix: true answers as rows, given answers as columns.",
+        help_text="Estimated confusion matrix: true answers as rows, given answers as columns. If there are "
+        "questions other than pairs, an object with the matrix of each kind.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

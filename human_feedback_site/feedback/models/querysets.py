@@ -1,10 +1,12 @@
 """Query filters and annotations shared by services, selectors and the queue."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
+from human_feedback_site.feedback.kinds import KINDS, PAIR, Kind
 from human_feedback_site.feedback.models.comparisons import Comparison
 from human_feedback_site.feedback.models.experiments import Episode, Experiment
 from human_feedback_site.feedback.models.labels import Decision, Label
@@ -79,6 +81,12 @@ def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     return comparisons.annotate(
         decision=newest_decision("decision"), probability=newest_decision("probability")
     )
+
+
+def kinds_in(experiment: Experiment) -> Sequence[Kind]:
+    """Return the kinds of the experiment's comparisons, or only pairs if it has none yet."""
+    found = set(experiment.comparisons.order_by().values_list("kind", flat=True).distinct())
+    return [kind for name, kind in KINDS.items() if name in found] or [PAIR]
 
 
 def comparisons_with_clips(experiment: Experiment) -> QuerySet[Comparison]:

@@ -13,8 +13,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from human_feedback_site.feedback.kinds import Kind
 from human_feedback_site.feedback.models import Comparison, Experiment, Labeler
-from human_feedback_site.feedback.pages.overview import VERDICTS, ShownLabel, comparison_card, with_labels
+from human_feedback_site.feedback.models.querysets import kinds_in
+from human_feedback_site.feedback.pages.overview import ShownLabel, comparison_card, with_labels
 from human_feedback_site.feedback.pages.views import acts, managed, message, shows
 from human_feedback_site.feedback.selectors import browse
 from human_feedback_site.feedback.services import moderation
@@ -60,9 +62,7 @@ class FilterForm(forms.Form):
     """Form that filters the comparison list, filled in from the query string."""
 
     state = forms.ChoiceField(label=_("State"), required=False, choices=[_ANY, *_STATES.items()])
-    decision = forms.ChoiceField(
-        label=_("Decision"), required=False, choices=[_ANY, *VERDICTS.items(), (browse.NOTHING, _("none"))]
-    )
+    decision = forms.ChoiceField(label=_("Decision"), required=False)
     labeler = LabelerField(
         label=_("Labeler"), required=False, queryset=Labeler.objects.none(), empty_label=_("any")
     )
@@ -84,6 +84,9 @@ class FilterForm(forms.Form):
         super().__init__(request.GET, auto_id="filter-%s")
         labelers = Labeler.objects.filter(participations__experiment=experiment).order_by("name", "pk")
         self.fields["labeler"].queryset = labelers  # type: ignore[attr-defined]
+        answers = {key: text for kind in kinds_in(experiment) for key, text in kind.answers.items()}
+        choices = [_ANY, *answers.items(), (browse.NOTHING, _("none"))]
+        self.fields["decision"].choices = choices  # type: ignore[attr-defined]
 
     def filters(self) -> browse.Filters:
         """Return the filters to apply, leaving out empty and invalid ones."""
@@ -117,22 +120,22 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show one comparison with its clips and full history."""
     experiment = managed(request, name)
     found = get_object_or_404(with_labels(experiment.comparisons.filter(uuid=uuid)))
-    events = [(event, _content_of(event)) for event in browse.history(found)]
+    events = [(event, _content_of(event, found.question)) for event in browse.history(found)]
     context = {
         "experiment": experiment,
         "comparison": found,
         "card": comparison_card(experiment, found),
         "events": events,
-        "known": VERDICTS.get(found.gold or ""),
+        "known": found.question.answers.get(found.gold or ""),
     }
     return render(request, "pages/comparison_detail.html", context)
 
 
-def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
+def _content_of(event: browse.Event, kind: Kind) -> ShownLabel | Promise | str | None:
     """Return the label of a label or undo event, or the text of a decision event."""
     if event.kind in {"label", "undo"}:
-        return ShownLabel(event.row, undone=event.kind == "undo")
-    return VERDICTS.get(event.outcome or "")
+        return ShownLabel(event.row, event.kind == "undo", kind)
+    return kind.answers.get(event.outcome or "")
 
 
 @acts

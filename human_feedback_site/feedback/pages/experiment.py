@@ -17,9 +17,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, NotInstalledError
-from human_feedback_site.feedback.models import MAX_PROMPT, Example, Experiment, Outcome
+from human_feedback_site.feedback.kinds import answers_of_all
+from human_feedback_site.feedback.models import MAX_PROMPT, Example, Experiment
 from human_feedback_site.feedback.pages.live import live_view_of
-from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
+from human_feedback_site.feedback.pages.overview import comparison_card, comparisons_to_list
 from human_feedback_site.feedback.pages.views import (
     acts,
     first_error,
@@ -51,7 +52,6 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "live": live_view_of(found),
         "max_prompt": MAX_PROMPT,
         "prompts": found.prompts.select_related("author"),
-        "verdicts": VERDICTS,
         "page": page,
         "cards": [comparison_card(found, comparison) for comparison in page],
     }
@@ -148,7 +148,7 @@ class LessonForm(forms.Form):
     """Form for an example: the correct answer, an explanation, and a checkbox for practice pairs."""
 
     better = forms.ChoiceField(
-        choices=Outcome.choices,
+        choices=[(answer, answer) for answer in answers_of_all()],
         error_messages=dict.fromkeys(("required", "invalid_choice"), _("Choose the correct answer.")),
     )
     explanation = forms.CharField(
@@ -173,7 +173,9 @@ def use_as_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
-        text = _("Its clips are no longer available, or it is used as an attention check.")
+        text = _(
+            "Its clips are no longer available, it is used as an attention check, or it has no such answer."
+        )
         return message(request, 409, _("This comparison can’t be used as an example"), text)
     return _back_to_card(request, name, uuid)
 

@@ -160,22 +160,34 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "page": page,
-        # The UUID becomes the new label's if the answer is changed.
-        "rows": [{"label": each, "next_uuid": uuid.uuid4()} for each in page],
+        "rows": [_history_row(each) for each in page],
         "unsaved": sender_data(labeler.user),
     }
     return render(request, "pages/history.html", context)
+
+
+def _history_row(label: Label) -> dict[str, Any]:
+    kind = label.comparison.question
+    best = kind.best_of(label.choice)
+    return {
+        "label": label,
+        "next_uuid": uuid.uuid4(),  # becomes the new label's if the answer is changed
+        "places": [(place + 1, place == best) for place in range(kind.size)],
+        "choices": kind.buttons,
+    }
 
 
 @acts
 def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpResponse:
     """Replace an answer from the history with a different one."""
     labeler, _experiment = labeler_in(request, name)
+    old = Label.objects.select_related("comparison").filter(uuid=label_uuid, labeler=labeler).first()
+    choice = request.POST.get("choice", "")
     try:
-        revision = Revision(uuid.UUID(request.POST["uuid"]), label_uuid, request.POST["choice"])
+        revision = Revision(uuid.UUID(request.POST["uuid"]), label_uuid, choice)
     except (KeyError, ValueError):
         return message(request, 400, _("That isn’t a valid answer"), _("Go back and try again."))
-    if revision.choice not in Label.Choice.values:
+    if old is not None and choice not in old.comparison.question.choices:
         return message(request, 400, _("That isn’t a valid answer"), _("Go back and try again."))
     try:
         answer = revise_answer(labeler, revision)

@@ -1,6 +1,6 @@
 """Experiment lists and comparison cards for the home page, experiment page and comparison browser."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -10,55 +10,52 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome, Participation
+from human_feedback_site.feedback.kinds import ITEMS, Kind
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Participation
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 
-VERDICTS: Mapping[str, Promise] = {
-    Outcome.FIRST: _("First is better"),
-    Outcome.SECOND: _("Second is better"),
-    Outcome.EQUAL: _("Equal"),
-    Outcome.CANT_TELL: _("Can’t tell"),
-}
-
-
-CHOICES: Mapping[str, Promise] = {
-    Label.Choice.LEFT: _("Left"),
-    Label.Choice.RIGHT: _("Right"),
-    Label.Choice.EQUAL: _("Equal"),
-    Label.Choice.CANT_TELL: _("Can’t tell"),
-}
-_CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND: _("second clip")}
+_CLIPS = (_("first clip"), _("second clip"))
 
 
 @dataclass(frozen=True)
-class Side:
+class ShownItem:
     """One clip on a comparison card."""
 
+    name: Promise | str
     url: str | None  # permanent URL of the clip, or None if the clip is no longer available
     true_return: float | None  # the segment's true return, or None if unknown
     preferred: bool  # True if the current decision prefers this clip
-    left: int  # number of labelers who saw the clip on the left when they answered
-    right: int  # number of labelers who saw the clip on the right when they answered
+    # numbers of labelers who saw the clip on the left and on the right when they answered; None if there are
+    # not two clips
+    sides: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
 class ShownLabel:
-    """Label for display: the labeler's choice as seen on screen, and which clip was chosen."""
+    """Label for display.
+
+    For two clips, this is the labeler's choice as seen on screen, and which clip was chosen. For other kinds,
+    it is the answer, because clips are numbered in the same way here and on the screen.
+    """
 
     label: Label
     undone: bool
+    kind: Kind
 
     @property
-    def choice(self) -> Promise:
+    def choice(self) -> Promise | str:
         """Text of the labeler's choice."""
-        return CHOICES[self.label.choice]
+        if self.kind.size == len(_CLIPS):
+            return self.kind.choices[self.label.choice]
+        return self.kind.answers[self.label.answer]
 
     @property
     def clip(self) -> Promise | None:
-        """Text that names the chosen clip (first or second); None for "equal" and "can't tell"."""
-        return _CLIPS.get(self.label.answer)
+        """Text that names the better one of two clips; None if neither is."""
+        best = self.kind.best_of(self.label.answer) if self.kind.size == len(_CLIPS) else None
+        return None if best is None else _CLIPS[best]
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,8 @@ class Card:
     """Comparison for display in lists; ``verdict`` is the current decision's text, or None if undecided."""
 
     comparison: Comparison
-    first: Side
-    second: Side
-    verdict: Promise | None
+    items: Sequence[ShownItem]
+    verdict: Promise | str | None
     answers: Sequence[ShownLabel]
 
 
@@ -112,17 +108,23 @@ def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
     """Return the card for ``comparison``, which must come from a :func:`with_labels` queryset."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # annotated by the query
-    first_url, second_url = (
-        None if comparison.clips_gone else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
-        for side in ("first", "second")
-    )
+    kind = comparison.question
     labels = list(comparison.labels.all())
     straight = len({label.labeler_id for label in labels if not label.swapped})
     swapped = len({label.labeler_id for label in labels if label.swapped})
+    sides = [(straight, swapped), (swapped, straight)] if kind.size == len(_CLIPS) else [None] * kind.size
+    best = kind.best_of(decision) if decision else None
+    urls = [
+        None if comparison.clips_gone else reverse(f"{item}-clip", args=[experiment.name, comparison.uuid])
+        for item in ITEMS[: kind.size]
+    ]
+    described = zip(kind.item_names, urls, comparison.returns, sides, strict=True)
     return Card(
         comparison=comparison,
-        first=Side(first_url, comparison.first_return, decision == Outcome.FIRST, straight, swapped),
-        second=Side(second_url, comparison.second_return, decision == Outcome.SECOND, swapped, straight),
-        verdict=VERDICTS[decision] if decision else None,
-        answers=[ShownLabel(each, hasattr(each, "undo")) for each in labels],
+        items=[
+            ShownItem(name, url, value, best == index, seen)
+            for index, (name, url, value, seen) in enumerate(described)
+        ],
+        verdict=kind.answers[decision] if decision else None,
+        answers=[ShownLabel(each, hasattr(each, "undo"), kind) for each in labels],
     )

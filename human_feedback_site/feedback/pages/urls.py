@@ -3,6 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import IntConverter
 
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.pages import browser, clips, experiment, joining, labeling, people, views
 
 
@@ -30,10 +31,10 @@ urlpatterns = [
     path("experiments/<slug:name>/label", labeling.label, name="label"),
     path("experiments/<slug:name>/history", labeling.history, name="history"),
     path(_ANSWER, labeling.change, name="change"),
-    *(
-        path(f"{_ANSWER}/{side}", clips.of_answer, {"side": side}, f"{side}-clip")
-        for side in ("left", "right")
-    ),
+    path(f"{_ANSWER}/clips/<number:place>", clips.of_answer, name="answer-clip"),
+    # Addresses on history pages of 0.1.0 that are still open.
+    path(f"{_ANSWER}/left", clips.of_answer, {"place": 1}, "left-clip"),
+    path(f"{_ANSWER}/right", clips.of_answer, {"place": 2}, "right-clip"),
     path("experiments/<slug:name>/episodes/<number:step>", clips.of_episode, name="episode"),
     path("experiments/<slug:name>/done", labeling.done, name="done"),
     path("experiments/<slug:name>/invite", views.invite, name="invite"),
@@ -46,10 +47,7 @@ urlpatterns = [
     path("experiments/<slug:name>/prompt", experiment.edit_prompt, name="prompt"),
     path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
     path(_COMPARISON, browser.comparison, name="comparison"),
-    *(
-        path(f"{_COMPARISON}/{side}", clips.of_comparison, {"side": side}, f"{side}-clip")
-        for side in ("first", "second")
-    ),
+    *(path(f"{_COMPARISON}/{item}", clips.of_comparison, {"item": item}, f"{item}-clip") for item in ITEMS),
     path(f"{_COMPARISON}/act", browser.act, name="act"),
     path("experiments/<slug:name>/labelers/<number:number>", people.labeler, name="labeler"),
     path("experiments/<slug:name>/labelers/<number:number>/block", people.block, name="block"),

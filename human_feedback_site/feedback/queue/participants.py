@@ -15,7 +15,6 @@ from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler, Participation
-from human_feedback_site.feedback.quality.aggregation import Triple
 from human_feedback_site.feedback.queue.sql import (
     Row,
     answered_lease_row,
@@ -103,13 +102,14 @@ class AnsweredLease:
     invite: int | None  # ID of the invitation that the label is credited to, or None
     age_ms: int  # time since the lease was granted, by the database's clock; an upper bound on watch time
     comparison: int  # ID of the leased comparison
+    kind: str  # the comparison's kind
     gold: str | None  # the known answer if the comparison is an attention check, else None
     experiment: int  # ID of the comparison's experiment
     min_watch_ms: int
     stop_failures: int
     # True if decisions use the Dawid-Skene model with ``class_prior``, False if they use majority vote
     weighs_labelers: bool
-    class_prior: Triple | None
+    class_prior: Any  # frequency of each answer, as the experiment stores it
 
 
 def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:

@@ -22,6 +22,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError, connection
 
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.models import Comparison, Lease
 
 Row = dict[str, Any]
@@ -75,7 +76,7 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
     answered_lease = f"""
         SELECT {_USER}, ({session}) AS session_data, l.id AS pk, l.uuid, l.labeler_id AS labeler,
                l.purpose, l.swapped, l.prompt_version, l.invite_id AS invite, {age_ms} AS age_ms,
-               c.id AS comparison, c.gold, e.id AS experiment, e.min_watch_ms, e.stop_failures,
+               c.id AS comparison, c.kind, c.gold, e.id AS experiment, e.min_watch_ms, e.stop_failures,
                e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior
         FROM feedback_lease l
         JOIN feedback_comparison c ON c.id = l.comparison_id
@@ -83,9 +84,10 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
         JOIN feedback_labeler b ON b.id = l.labeler_id
         JOIN auth_user y ON y.id = b.user_id
         WHERE l.uuid = %s"""
+    clips = "c.kind, c.first_key, c.second_key, c.third_key, c.fourth_key"
     # A process of 0.1.0 leaves the expiry of the leases that it answers as it is.
     leases_held = f"""
-        SELECT l.*, c.uuid AS pair_uuid, c.first_key, c.second_key
+        SELECT l.*, c.uuid AS question_uuid, {clips}
         FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
         WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {later}
           AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.lease_id = l.id)
@@ -100,7 +102,7 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
     free = f"""c.status = 'open' AND c.n_labels + ({live} AND l.purpose = 'judge') < c.wanted
           AND 0 = ({live} AND l.labeler_id = %s) AND 0 = ({judged})"""
     find_free = f"""
-        SELECT c.id, c.uuid, c.first_key, c.second_key
+        SELECT c.id, c.uuid, {clips}
         FROM feedback_comparison c WHERE c.experiment_id = %s AND {free}
         ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
     still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
@@ -145,16 +147,14 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
     """Return the labeler's unanswered leases that don't expire within the next ``seconds``.
 
     Leases on comparisons that can no longer be answered are left out. Each lease's ``comparison`` has only
-    its ID, UUID and clip keys; its other fields have default values.
+    its ID, UUID, kind and clip keys; its other fields have default values.
     """
     values = [labeler, experiment, f"{seconds:+f} seconds"]
     leases: list[Any] = list(Lease.objects.raw(_database_statements().leases_held, values))
     for lease in leases:
+        keys = {f"{item}_key": getattr(lease, f"{item}_key") for item in ITEMS}
         lease.comparison = Comparison(
-            pk=lease.comparison_id,
-            uuid=uuid_of(lease.pair_uuid),
-            first_key=lease.first_key,
-            second_key=lease.second_key,
+            pk=lease.comparison_id, uuid=uuid_of(lease.question_uuid), kind=lease.kind, **keys
         )
     return leases
 
@@ -163,7 +163,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
 
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
-    was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs and clip keys are read.
+    was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs, kinds and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.

@@ -11,6 +11,7 @@ from django.core.paginator import Page
 from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery
 from django.utils.functional import cached_property
 
+from human_feedback_site.feedback.kinds import CANT_TELL
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -18,7 +19,6 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
 )
 from human_feedback_site.feedback.models.querysets import (
     live_leases,
@@ -32,7 +32,7 @@ MOST_COUNTED = 10_000
 STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
 NOTHING = "none"  # filter value for comparisons without a decision
 BEGINS_A_UUID = re.compile(r"[0-9A-Fa-f-]{1,36}")
-SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
+SELDOM_SAID = {"equal", CANT_TELL}
 MOST_NAMED = 30_000
 """Maximum number of IDs in one SQL statement; SQLite's own limit is slightly higher.
 

@@ -5,7 +5,7 @@ per labeler. Withdrawn and void labels are left out.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -14,8 +14,9 @@ from django.db import connection
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
+from human_feedback_site.feedback.kinds import KINDS, Kind, choices_of_all
 from human_feedback_site.feedback.models import Experiment, Label
-from human_feedback_site.feedback.models.querysets import not_undone
+from human_feedback_site.feedback.models.querysets import kinds_in, not_undone
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
 
 _NONE = Rate(0, 0)
@@ -24,6 +25,8 @@ _NONE = Rate(0, 0)
 @dataclass(frozen=True)
 class Agreement:
     """Agreement among labelers, measured on the comparisons with two or more counted labels.
+
+    If there are several kinds, it is measured on the one with the most of these comparisons.
 
     ``pairs`` is the number of these comparisons. ``alpha`` is Krippendorff's alpha; it is None if there are
     no such comparisons or if their labels are all the same.
@@ -57,8 +60,12 @@ class LabelerQuality:
 
 def agreement(experiment: Experiment) -> Agreement:
     """Return the agreement among the experiment's labelers."""
+    return max((_agreement(experiment, kind) for kind in kinds_in(experiment)), key=lambda each: each.pairs)
+
+
+def _agreement(experiment: Experiment, kind: Kind) -> Agreement:
     units: dict[Sequence[int], int] = {
-        tuple(map(int, counts)): number for *counts, number in _rows(_UNITS, experiment)
+        tuple(map(int, counts)): number for *counts, number in _rows(_units(kind), experiment)
     }
     pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
     return Agreement(krippendorff_alpha(units), pairs)
@@ -99,16 +106,34 @@ def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
 
 def _gold(experiment: Experiment) -> Mapping[int, Rate]:
     answers = _labels(experiment).filter(status=Label.Status.GOLD, comparison__gold__isnull=False)
-    return _rates(answers, Q(outcome=F("comparison__gold")))
+    columns = ("labeler", "comparison__kind", "outcome", "comparison__gold")
+    counted = answers.order_by().values_list(*columns).annotate(count=Count("pk"))
+    return _summed(
+        (labeler, count if KINDS[kind].passes(answer, gold) else 0, count)
+        for labeler, kind, answer, gold, count in counted
+    )
 
 
 def _consensus(experiment: Experiment) -> Mapping[int, Rate]:
-    return {labeler: Rate(int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
+    kinds = kinds_in(experiment)
+    return _summed((row[0], row[1], row[2]) for kind in kinds for row in _rows(_agreeing(kind), experiment))
+
+
+def _summed(rows: Iterable[tuple[int, int, int]]) -> Mapping[int, Rate]:
+    """Return the sums of hits and totals, from rows of labeler ID, hits and total."""
+    found: dict[int, Rate] = {}
+    for labeler, hits, total in rows:
+        before = found.get(labeler, _NONE)
+        found[labeler] = Rate(before.hits + int(hits), before.total + int(total))
+    return found
 
 
 def _left(experiment: Experiment) -> Mapping[int, Rate]:
-    sides = (Label.Choice.LEFT, Label.Choice.RIGHT)
-    return _rates(_labels(experiment).filter(choice__in=sides), Q(choice=Label.Choice.LEFT))
+    sides = {
+        side: [choice for choice in choices_of_all() if choice.endswith(side)] for side in ("left", "right")
+    }
+    labels = _labels(experiment).filter(choice__in=(*sides["left"], *sides["right"]))
+    return _rates(labels, Q(choice__in=sides["left"]))
 
 
 def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
@@ -132,45 +157,58 @@ def _seconds(experiment: Experiment) -> Mapping[int, float]:
     return {labeler: mean(times) / 1000 for labeler, times in found.items()}
 
 
-# One row per counted label, without cant_tell.
-_VOTES = """
+# Statements for one kind; the answers' names in them are the kind's own, so nothing foreign is inserted.
+
+
+def _votes(kind: Kind) -> str:
+    """Return a table expression with a row per counted label, with a 1 in the answer's column."""
+    columns = ", ".join(
+        f"CASE a.answer WHEN '{answer}' THEN 1 ELSE 0 END AS v{at}" for at, answer in _numbered(kind)
+    )
+    return f"""
     votes AS (
-        SELECT a.comparison_id, a.labeler_id,
-               CASE a.answer WHEN 'first' THEN 1 ELSE 0 END AS first,
-               CASE a.answer WHEN 'equal' THEN 1 ELSE 0 END AS equal,
-               CASE a.answer WHEN 'second' THEN 1 ELSE 0 END AS second
+        SELECT a.comparison_id, a.labeler_id, {columns}
         FROM feedback_comparison c
         JOIN feedback_label a ON a.comparison_id = c.id
         LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE c.experiment_id = %s AND u.id IS NULL AND a.status = 'counted'
-          AND a.answer IN ('first', 'equal', 'second'))"""
-# Number of comparisons for each combination of vote counts.
-_UNITS = f"""
-    WITH {_VOTES},
-         units AS (
-            SELECT SUM(first) AS first, SUM(equal) AS equal, SUM(second) AS second
-            FROM votes GROUP BY comparison_id)
-    SELECT first, equal, second, COUNT(*) FROM units GROUP BY first, equal, second"""  # noqa: S608 (only the text above is inserted)
-# Per labeler: number of votes that match the most common vote of the comparison's other labelers, and number
-# of votes for which there is a single most common one.
-_CONSENSUS = f"""
-    WITH {_VOTES},
+        WHERE c.experiment_id = %s AND c.kind = '{kind.name}' AND u.id IS NULL AND a.status = 'counted'
+          AND a.answer NOT IN ('cant_tell', ''))"""  # noqa: S608
+
+
+def _numbered(kind: Kind) -> Sequence[tuple[int, str]]:
+    return list(enumerate(kind.classes))
+
+
+def _units(kind: Kind) -> str:
+    """Return the statement for the number of comparisons with each combination of vote counts."""
+    columns = ", ".join(f"v{at}" for at, _ in _numbered(kind))
+    sums = ", ".join(f"SUM(v{at}) AS v{at}" for at, _ in _numbered(kind))
+    return f"""
+    WITH {_votes(kind)},
+         units AS (SELECT {sums} FROM votes GROUP BY comparison_id)
+    SELECT {columns}, COUNT(*) FROM units GROUP BY {columns}"""  # noqa: S608
+
+
+def _agreeing(kind: Kind) -> str:
+    """Return the statement for agreement with others, per labeler.
+
+    It counts the votes that match the most common vote of the comparison's other labelers, and the votes for
+    which there is a single most common one.
+    """
+    numbers = [at for at, _ in _numbered(kind)]
+    own = ", ".join(f"v{at}" for at in numbers)
+    others = ", ".join(f"SUM(v{at}) OVER same - v{at} AS o{at}" for at in numbers)
+    mostly = {at: " AND ".join(f"o{at} > o{other}" for other in numbers if other != at) for at in numbers}
+    marks = ", ".join(f"({condition}) AS m{at}" for at, condition in mostly.items())
+    return f"""
+    WITH {_votes(kind)},
          others AS (
-            SELECT labeler_id, first, equal, second,
-                   SUM(first) OVER pair - first AS other_first, SUM(equal) OVER pair - equal AS other_equal,
-                   SUM(second) OVER pair - second AS other_second
-            FROM votes WINDOW pair AS (PARTITION BY comparison_id)),
-         judged AS (
-            SELECT labeler_id, first, equal, second,
-                   other_first > other_equal AND other_first > other_second AS mostly_first,
-                   other_equal > other_first AND other_equal > other_second AS mostly_equal,
-                   other_second > other_first AND other_second > other_equal AS mostly_second
-            FROM others)
+            SELECT labeler_id, {own}, {others} FROM votes WINDOW same AS (PARTITION BY comparison_id)),
+         judged AS (SELECT labeler_id, {own}, {marks} FROM others)
     SELECT labeler_id,
-           SUM(CASE WHEN first = 1 AND mostly_first OR equal = 1 AND mostly_equal
-                         OR second = 1 AND mostly_second THEN 1 ELSE 0 END),
+           SUM(CASE WHEN {" OR ".join(f"v{at} = 1 AND m{at}" for at in numbers)} THEN 1 ELSE 0 END),
            COUNT(*)
-    FROM judged WHERE mostly_first OR mostly_equal OR mostly_second
+    FROM judged WHERE {" OR ".join(f"m{at}" for at in numbers)}
     GROUP BY labeler_id"""  # noqa: S608
 
 

@@ -1,9 +1,10 @@
 """Queries about experiments: access, progress, the feed of decisions, and learning curves."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.conf import settings
@@ -106,8 +107,8 @@ def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     """Return the decisions after the cursor ``after``, without gaps.
 
     The counter is read first. All decisions up to the counter's value are already committed, so none of them
-    can appear later. Each decision is annotated with ``prompt_version``, the newest prompt version among the
-    comparison's counted labels.
+    can appear later. Each decision has ``prompt_version``, the newest prompt version among the comparison's
+    counted labels, and ``answers``: these labels, if their kind's answers depend on the labeler, else None.
     """
     newest = last_seq(experiment)
     counting = Label.objects.filter(
@@ -116,7 +117,18 @@ def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     items = Decision.objects.filter(experiment=experiment, seq__gt=after, seq__lte=newest).annotate(
         prompt_version=Subquery(counting.values("prompt_version")[:1])
     )
-    return Feed(newest, list(items.select_related("comparison").order_by("seq")[:limit]))
+    page: list[Any] = list(items.select_related("comparison").order_by("seq")[:limit])
+    personal = {item.comparison_id for item in page if item.comparison.question.personal}
+    given: dict[int, list[Mapping[str, object]]] = defaultdict(list)
+    if personal:
+        labels = Label.objects.filter(comparison__in=personal, status=Label.Status.COUNTED, undo=None)
+        for comparison, labeler, answer in labels.order_by("pk").values_list(
+            "comparison", "labeler", "answer"
+        ):
+            given[comparison].append({"labeler": labeler, "answer": answer})
+    for item in page:
+        item.answers = given[item.comparison_id] if item.comparison_id in personal else None
+    return Feed(newest, page)
 
 
 def progress_of(experiment: Experiment) -> Progress:

@@ -10,6 +10,7 @@ from django.core.cache import cache
 from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import Coalesce
 
+from human_feedback_site.feedback.kinds import CANT_TELL, on_screen
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -18,9 +19,6 @@ from human_feedback_site.feedback.models import (
     Experiment,
     Label,
     Labeler,
-    Outcome,
-    choice_for,
-    on_screen,
 )
 from human_feedback_site.feedback.models.querysets import (
     answered_comparisons,
@@ -43,27 +41,26 @@ class Link(TypedDict):
 
 @dataclass(frozen=True)
 class ShownExample:
-    """An example with its clips assigned to the left and right of the screen."""
+    """An example with its clips in the order of the screen."""
 
-    left: Link
-    right: Link
+    kind: str
+    items: Sequence[Link]
     better: str
     explanation: str
     practice: bool
 
 
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
-    """Return the examples whose clips exist, with left and right swapped for odd example IDs."""
+    """Return the examples whose clips exist, in reverse order for odd example IDs."""
     found = experiment.examples.select_related("comparison__experiment")
     return [_shown(each) for each in found if not each.comparison.clips_gone]
 
 
 def _shown(example: Example) -> ShownExample:
     comparison, swapped = example.comparison, bool(example.pk % 2)
-    links = [Link(url=media_store().url(key)) for key in (comparison.first_key, comparison.second_key)]
-    left, right = on_screen(*links, swapped=swapped)
-    better = choice_for(Outcome(example.better), swapped=swapped)
-    return ShownExample(left, right, better, example.explanation, example.practice)
+    links = [Link(url=media_store().url(key)) for key in on_screen(comparison.keys, swapped=swapped)]
+    better = comparison.question.choice_for(example.better, swapped=swapped)
+    return ShownExample(comparison.kind, links, better, example.explanation, example.practice)
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:
@@ -95,7 +92,7 @@ def count_answered(experiment: Experiment) -> AnsweredCounts:
         answered = answered_comparisons(experiment)
         before = answered.filter(phase=Comparison.Phase.PRETRAINING)
         decided = before.annotate(outcome=newest_decision("decision"))
-        usable = decided.exclude(outcome=None).exclude(outcome=Outcome.CANT_TELL)
+        usable = decided.exclude(outcome=None).exclude(outcome=CANT_TELL)
         asked = experiment.comparisons.filter(phase=Comparison.Phase.TRAINING)
         training = asked.exclude(status=Comparison.Status.GOLD).exists()
         waits = experiment.pretrain_labels is not None and not training

@@ -1,13 +1,15 @@
 """Re-estimation of labelers' accuracy, and revision of the decisions that depend on it."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
+from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -20,9 +22,11 @@ from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_sken
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce_all,
+    by_kind,
     confusions_in,
     count_anew,
     labels_of,
+    stored_as,
 )
 
 VOTES = 50_000  # number of newest votes used; decisions on older ones are not revised
@@ -49,35 +53,49 @@ def weigh_labelers(experiment: Experiment) -> int:
     votes, known = _votes(experiment)
     if not votes:
         return 0
-    estimate = dawid_skene(votes, known=known, max_iterations=ITERATIONS)
-    participations = list(experiment.participations.filter(labeler__in=list(estimate.confusion)))
+    estimates = {
+        kind: dawid_skene(own, classes=KINDS[kind].classes, known=known, max_iterations=ITERATIONS)
+        for kind, own in votes.items()
+    }
+    labelers: set[Any] = {labeler for estimate in estimates.values() for labeler in estimate.confusion}
+    participations = list(experiment.participations.filter(labeler__in=labelers))
     for participation in participations:
-        participation.confusion = estimate.confusion[participation.labeler_id]
+        new = {
+            kind: estimate.confusion[participation.labeler_id]
+            for kind, estimate in estimates.items()
+            if participation.labeler_id in estimate.confusion
+        }
+        participation.confusion = stored_as({**by_kind(participation.confusion), **new})
     Participation.objects.bulk_update(participations, ["confusion"], batch_size=_AT_ONCE)
-    experiment.class_prior = estimate.prior
-    Experiment.objects.filter(pk=experiment.pk).update(class_prior=estimate.prior)
-    revised = revise(experiment, {comparison for comparison, _, _ in votes} - known.keys())
+    priors = {kind: estimate.prior for kind, estimate in estimates.items()}
+    experiment.class_prior = stored_as({**by_kind(experiment.class_prior), **priors})
+    Experiment.objects.filter(pk=experiment.pk).update(class_prior=experiment.class_prior)
+    used = {comparison for own in votes.values() for comparison, _, _ in own}
+    revised = revise(experiment, used - known.keys())
     Experiment.objects.filter(pk=experiment.pk).update(aggregated_seq=newest + revised)
     return revised
 
 
-def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the latest ``VOTES`` labels as votes, and a dict of gold answers keyed by comparison ID.
+def _votes(experiment: Experiment) -> tuple[Mapping[str, list[tuple[int, int, str]]], dict[int, str]]:
+    """Return the latest ``VOTES`` labels as votes by kind, and a dict of gold answers keyed by comparison ID.
 
-    A vote is a ``(comparison ID, labeler ID, outcome)`` tuple. If a labeler labeled a comparison more than
+    A vote is a ``(comparison ID, labeler ID, answer)`` tuple. If a labeler labeled a comparison more than
     once, only the latest label is used.
     """
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     labels = labels.exclude(answer="")
-    found = labels.order_by("-pk").values_list("comparison", "labeler", "answer", "comparison__gold")[:VOTES]
-    votes: dict[tuple[int, int], str] = {}
+    columns = ("comparison__kind", "comparison", "labeler", "answer", "comparison__gold")
+    votes: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     known: dict[int, str] = {}
-    for comparison, labeler, answer, gold in found:
-        votes.setdefault((comparison, labeler), answer)
+    seen: set[tuple[int, int]] = set()
+    for kind, comparison, labeler, answer, gold in labels.order_by("-pk").values_list(*columns)[:VOTES]:
+        if (comparison, labeler) not in seen:
+            seen.add((comparison, labeler))
+            votes[kind].append((comparison, labeler, answer))
         if gold is not None:
             known[comparison] = gold
-    return [(*key, outcome) for key, outcome in votes.items()], known
+    return votes, known
 
 
 def revise_everything(experiment: Experiment) -> int:
@@ -87,7 +105,7 @@ def revise_everything(experiment: Experiment) -> int:
 
 def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     """Recompute decisions with the labelers' current confusion matrices; return how many changed."""
-    confusions = confusions_in(experiment)
+    confusions = confusions_in(experiment.pk)
     ids = iter(sorted(comparisons))
     revised = 0
     while batch := list(islice(ids, _AT_ONCE)):

@@ -9,7 +9,6 @@ and finally the experiment's sequence counter, which stays locked until the comm
 """
 
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid5
 
 from django.db import IntegrityError, transaction
@@ -17,6 +16,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -25,10 +25,8 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
     Undo,
-    meaning_of,
 )
 from human_feedback_site.feedback.models.querysets import judgments, live_leases, not_undone
-from human_feedback_site.feedback.quality.aggregation import Verdict
 from human_feedback_site.feedback.queue.leases import end_leases, grant_again
 from human_feedback_site.feedback.queue.participants import AnsweredLease, answered_lease
 from human_feedback_site.feedback.services import parts, webhooks
@@ -36,9 +34,10 @@ from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce,
+    confusions_in,
+    count_anew,
+    labels_of,
     promote,
-    score_of,
-    verdict_on,
 )
 
 
@@ -101,7 +100,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
         labeler_id=lease.labeler,
         choice=answer.choice,
         swapped=lease.swapped,
-        answer=meaning_of(answer.choice, swapped=lease.swapped),
+        answer=KINDS[lease.kind].meaning_of(answer.choice, swapped=lease.swapped),
         prompt_version=lease.prompt_version,
         response_ms=answer.response_ms,
         shown_ms=answer.shown_ms,
@@ -110,8 +109,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     if status != Label.Status.VOID:
         _count_answer(participation, lease, label)
     if status == Label.Status.COUNTED:
-        verdict = _count_label(comparison, lease, label.answer, participation.confusion)
-        announce(lease.experiment, comparison.pk, verdict)
+        _count_label(comparison, lease, label)
     return RecordedAnswer(answer.uuid, _status_shown(status), participation.part_answered, created=True)
 
 
@@ -130,18 +128,13 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
     return Label.Status.COUNTED if is_open else Label.Status.SURPLUS
 
 
-def _count_label(comparison: Comparison, lease: AnsweredLease, answer: str, confusion: Any) -> Verdict:
-    weighs = lease.weighs_labelers
-    first, equal, second = score_of(answer, confusion, weighs_labelers=weighs)
-    comparison.n_labels += 1
-    comparison.score_first += first
-    comparison.score_equal += equal
-    comparison.score_second += second
-    if comparison.n_labels >= comparison.wanted:
-        comparison.status = Comparison.Status.ANSWERED
+def _count_label(comparison: Comparison, lease: AnsweredLease, label: Label) -> None:
+    labels = labels_of([comparison])[comparison.pk] if comparison.n_labels else [label]
+    givers = {each.labeler_id for each in labels}
+    confusions = confusions_in(lease.experiment, givers) if lease.weighs_labelers else {}
+    verdict = count_anew(lease, comparison, labels, confusions)
     comparison.save(update_fields=COUNTED_FIELDS)
-    scores = (comparison.score_first, comparison.score_equal, comparison.score_second)
-    return verdict_on(scores, comparison.n_labels, lease.class_prior, weighs_labelers=weighs)
+    announce(lease.experiment, comparison.pk, verdict)
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
@@ -168,7 +161,7 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
     ).exists():
         return
     if lease.purpose == Lease.Purpose.GOLD:
-        passed = label.answer == lease.gold
+        passed = KINDS[lease.kind].passes(label.answer, lease.gold or "")
         participation.gold_checks = _with_check(participation.gold_checks, passed=passed)
     if lease.min_watch_ms:
         passed = _watched_ms(lease, label) >= lease.min_watch_ms

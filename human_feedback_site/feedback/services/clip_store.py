@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import or_
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from human_feedback_site.feedback.errors import ClipsElsewhereError
+from human_feedback_site.feedback.kinds import ITEMS, KINDS
 from human_feedback_site.feedback.media.store import media_store, name_of
 from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.models.querysets import (
@@ -16,6 +19,7 @@ from human_feedback_site.feedback.models.querysets import (
 )
 
 _CONNECTIONS = 8
+_KEYS = tuple(f"{item}_key" for item in ITEMS)
 
 
 def unreadable(keys: Sequence[str]) -> set[str]:
@@ -27,18 +31,18 @@ def unreadable(keys: Sequence[str]) -> set[str]:
 
 def note_clips(comparisons: QuerySet[Comparison]) -> None:
     """Check the media store for the comparisons' clips and update ``clips_missing``."""
-    pairs = {
-        pk: {first, second} for pk, first, second in comparisons.values_list("pk", "first_key", "second_key")
-    }
-    missing = unreadable([key for pair in pairs.values() for key in pair])
-    without = [pk for pk, pair in pairs.items() if pair & missing]
+    clips = {pk: {*keys} - {""} for pk, *keys in comparisons.values_list("pk", *_KEYS)}
+    missing = unreadable([key for keys in clips.values() for key in keys])
+    without = [pk for pk, keys in clips.items() if keys & missing]
     Comparison.objects.filter(pk__in=without).update(clips_missing=True)
-    Comparison.objects.filter(pk__in=pairs.keys() - set(without)).update(clips_missing=False)
+    Comparison.objects.filter(pk__in=clips.keys() - set(without)).update(clips_missing=False)
 
 
 def clips_named(experiment: Experiment) -> int:
     """Return the number of clips and episode videos that should be in the media store."""
-    return 2 * comparisons_with_clips(experiment).count() + watchable_episodes(experiment).count()
+    kinds = comparisons_with_clips(experiment).values_list("kind").annotate(count=Count("pk")).order_by()
+    clips: int = sum(KINDS[kind].size * count for kind, count in kinds)
+    return clips + watchable_episodes(experiment).count()
 
 
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
@@ -48,7 +52,8 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     interrupted, :func:`refuse_another_store` doesn't mistake the emptied store for the wrong one.
     """
     with transaction.atomic():
-        theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))
+        uses_one = reduce(or_, (Q(**{f"{name}__in": keys}) for name in _KEYS))
+        theirs = experiment.comparisons.filter(uses_one)
         lock_comparisons(theirs)
         theirs.update(clips_missing=True)
     media_store().delete(keys)

@@ -8,33 +8,20 @@ reopened, or its labeler is readmitted. Whatever does one of these also promotes
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from django.db import transaction
 
-from human_feedback_site.feedback.models import (
-    Comparison,
-    Decision,
-    Experiment,
-    Label,
-    Participation,
-    meaning_of,
-)
+from human_feedback_site.feedback.kinds import PAIR
+from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Participation
 from human_feedback_site.feedback.models.querysets import eligible_labels, lock_comparisons
-from human_feedback_site.feedback.quality.aggregation import (
-    Triple,
-    Verdict,
-    evidence,
-    majority,
-    total,
-    vote,
-    weighed,
-)
+from human_feedback_site.feedback.quality.aggregation import Verdict, majority, weighed
 from human_feedback_site.feedback.queue.sql import raise_counter
 
-Confusions = Mapping[int, Any]
-"""Confusion matrices by labeler ID, for labelers whose accuracy has been estimated."""
+Confusions = Mapping[int, Mapping[str, Any]]
+"""Confusion matrices by labeler ID and kind, for labelers whose accuracy has been estimated."""
+COUNTED_FIELDS = ("n_labels", "status")
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
@@ -60,54 +47,63 @@ def next_numbers(experiment: int, count: int) -> range:
     return range(newest - count + 1, newest + 1)
 
 
-def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:
-    """Return a label's contribution to its comparison's ``first``, ``equal`` and ``second`` scores."""
-    return evidence(outcome, confusion) if weighs_labelers else vote(outcome)
+def by_kind(stored: Any) -> Mapping[str, Any]:
+    """Return stored estimates by kind; while there are only pairs, their estimate is stored by itself."""
+    return stored if isinstance(stored, dict) else {PAIR.name: stored} if stored else {}
 
 
-def verdict_on(
-    scores: Triple, n_labels: int, prior: Sequence[float] | None, *, weighs_labelers: bool
-) -> Verdict:
-    """Return the verdict that follows from a comparison's summed scores."""
-    return weighed(scores, n_labels, prior) if weighs_labelers else majority(scores, n_labels)
+def stored_as(estimates: Mapping[str, Any]) -> Any:
+    """Return estimates by kind as the database stores them; the inverse of :func:`by_kind`."""
+    return estimates.get(PAIR.name) if estimates.keys() <= {PAIR.name} else dict(estimates)
 
 
-def confusions_in(experiment: Experiment) -> Confusions:
-    """Return the confusion matrices of the experiment's labelers, by labeler ID."""
+def confusions_in(experiment: int, labelers: Collection[int] | None = None) -> Confusions:
+    """Return the confusion matrices of an experiment's labelers; ``labelers`` are IDs, None means all."""
     known = Participation.objects.filter(experiment=experiment, confusion__isnull=False)
-    return dict(known.values_list("labeler", "confusion"))
+    if labelers is not None:
+        known = known.filter(labeler__in=labelers)
+    return {labeler: by_kind(stored) for labeler, stored in known.values_list("labeler", "confusion")}
+
+
+class Rule(Protocol):
+    """Settings of an experiment that say what its labels decide."""
+
+    @property
+    def weighs_labelers(self) -> bool:
+        """True if decisions use the Dawid-Skene model, False if they use majority vote."""
+
+    @property
+    def class_prior(self) -> Any:
+        """Latest estimate of how often each answer is true; see :func:`by_kind`."""
 
 
 def count_anew(
-    experiment: Experiment, comparison: Comparison, labels: Iterable[Label], confusions: Confusions
+    rule: Rule, comparison: Comparison, labels: Sequence[Label], confusions: Confusions
 ) -> Verdict:
-    """Recompute a locked comparison's scores, label count and status; return its verdict.
+    """Recompute a locked comparison's label count and status; return its verdict.
 
     A comparison whose clips are gone is not opened again, because nobody could judge it.
 
     ``labels`` are the comparison's counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
-    weighs = experiment.weighs_labelers
-    outcomes = [(label.answer, confusions.get(label.labeler_id)) for label in labels]
-    scores = total(score_of(outcome, matrix, weighs_labelers=weighs) for outcome, matrix in outcomes)
-    comparison.score_first, comparison.score_equal, comparison.score_second = scores
-    comparison.n_labels = len(outcomes)
+    comparison.n_labels = len(labels)
     if comparison.status in {Comparison.Status.OPEN, Comparison.Status.ANSWERED}:
         enough = comparison.n_labels >= comparison.wanted
         if comparison.status == Comparison.Status.ANSWERED and not enough and comparison.clips_gone:
-            status = Comparison.Status.ANSWERED if outcomes else Comparison.Status.CANCELLED
+            status = Comparison.Status.ANSWERED if labels else Comparison.Status.CANCELLED
         else:
             status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
         comparison.status = status
-    return verdict_on(scores, len(outcomes), experiment.class_prior, weighs_labelers=weighs)
-
-
-COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "status")
+    kind = comparison.question
+    if not rule.weighs_labelers:
+        return majority(kind, [label.answer for label in labels])
+    known = [(label.answer, confusions.get(label.labeler_id, {}).get(kind.name)) for label in labels]
+    return weighed(kind, known, by_kind(rule.class_prior).get(kind.name))
 
 
 def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
     """Recompute, save and announce locked comparisons' decisions; gold ones are not announced."""
-    labels, confusions = labels_of(rows), confusions_in(experiment)
+    labels, confusions = labels_of(rows), confusions_in(experiment.pk)
     verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
     Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
     announce_all(experiment, [(row, verdict) for row, verdict in verdicts if row.gold is None])
@@ -147,11 +143,16 @@ def promote_all(**chosen: object) -> None:
     There are some after an import, or an upgrade from 0.1.0, where a label also waited for others' leases.
     """
     waiting = eligible_labels().filter(comparison__status=_Status.OPEN, **chosen)
-    found = sorted(set(waiting.values_list("comparison", flat=True)))
+    _in_batches(set(waiting.values_list("comparison", flat=True)), promote)
+
+
+def _in_batches(comparisons: Collection[int], work: Callable[[Collection[int]], None]) -> None:
+    """Call ``work`` with the IDs of locked comparisons, a few at a time, in a transaction of their own."""
+    found = sorted(comparisons)
     for start in range(0, len(found), _AT_ONCE):
         with transaction.atomic():
             some = Comparison.objects.filter(pk__in=found[start : start + _AT_ONCE])
-            promote([row.pk for row in lock_comparisons(some)])
+            work([row.pk for row in lock_comparisons(some)])
 
 
 def _decide_by_experiment(comparisons: Collection[int]) -> None:
@@ -165,12 +166,18 @@ def _decide_by_experiment(comparisons: Collection[int]) -> None:
 
 
 def complete_labels() -> str:
-    """Store the meaning of labels that lack it, and promote labels that waited for others' leases."""
+    """Complete what processes of 0.1.0 wrote, which know only pairs and store no answers.
+
+    Store the meaning of their labels, decide comparisons with several labels again, and promote labels that
+    waited for others' leases.
+    """
     stored, lacking = 0, Label.objects.filter(answer="")
     if lacking.exists():
-        for choice in Label.Choice.values:
+        several = set(lacking.filter(comparison__n_labels__gt=1).values_list("comparison", flat=True))
+        for choice in PAIR.choices:
             for swapped in (False, True):
                 chosen = lacking.filter(choice=choice, swapped=swapped)
-                stored += chosen.update(answer=meaning_of(choice, swapped=swapped))
+                stored += chosen.update(answer=PAIR.meaning_of(choice, swapped=swapped))
+        _in_batches(several, lambda rows: promote([], changed=rows))
     promote_all()
     return f"{stored} labels completed"

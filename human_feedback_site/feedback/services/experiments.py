@@ -15,6 +15,7 @@ from django.db.models.lookups import LessThan
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, UnreadableClipsError
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.media.store import MAX_CLIP_BYTES, is_key_of
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -38,14 +39,25 @@ class NewComparison:
     """A new comparison, as described by the trainer."""
 
     uuid: UUID
+    kind: str
     phase: str
     step: int
     priority: int
-    first_key: str
-    second_key: str
-    first_return: float | None
-    second_return: float | None
+    items: Sequence[tuple[str, float | None]]  # each clip's key and true return
     gold: str | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of :class:`Comparison` fields."""
+        clips: dict[str, Any] = {}
+        for name, (key, value) in zip(ITEMS, self.items, strict=False):
+            clips |= {f"{name}_key": key, f"{name}_return": value}
+        return {name: value for name, value in vars(self).items() if name != "items"} | clips
+
+    @property
+    def pointers(self) -> Sequence[str]:
+        """JSON Pointer to each clip in the trainer's description."""
+        return ITEMS[:2] if len(self.items) == 2 else [f"items/{at}" for at in range(len(self.items))]
 
 
 _SET_ON_THE_SITE = ("prompt", "gold_rate")  # a resumed run does not overwrite these
@@ -143,9 +155,9 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
     _refuse_unreadable(  # before the transaction, so that no lock is held while waiting for the store
         experiment,
         {
-            f"#/comparisons/{index}/{side}/key": getattr(item, f"{side}_key")
+            f"#/comparisons/{index}/{pointer}/key": key
             for index, item in new.items()
-            for side in ("first", "second")
+            for pointer, (key, _) in zip(item.pointers, item.items, strict=True)
         },
     )
     if len(new) < len(comparisons):
@@ -161,7 +173,7 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
                     experiment=experiment,
                     wanted=locked.overlap,
                     status=Comparison.Status.GOLD if item.gold else Comparison.Status.OPEN,
-                    **vars(item),
+                    **item.values,
                 )
                 for item in new.values()
             )
@@ -192,7 +204,7 @@ def _is_same(known: Any, told: Any) -> bool:
 
 def _described(item: NewComparison) -> dict[str, Any]:
     """Return the fields that must be the same again; a pair may become gold after it is registered."""
-    return {name: value for name, value in vars(item).items() if name != "gold" or value is not None}
+    return {name: value for name, value in item.values.items() if name != "gold" or value is not None}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:

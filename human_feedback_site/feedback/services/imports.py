@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR
 from human_feedback_site.feedback.media.store import is_key_of
 from human_feedback_site.feedback.models import (
     MAX_LABELER_NAME,
@@ -21,7 +22,6 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Lease,
     Undo,
-    meaning_of,
 )
 from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.models.querysets import judgments, lock_comparisons
@@ -42,8 +42,11 @@ from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row, is
 
 _AT_ONCE = 500
 # These must match if a comparison already exists; the other columns may have changed since.
-_DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
-_NUMBERS = ("first_return", "second_return", "probability")
+_KEYS = tuple(f"{item}_key" for item in ITEMS)
+_RETURNS = tuple(f"{item}_return" for item in ITEMS)
+_DESCRIPTION = ("kind", "phase", "step", "priority", *_KEYS, *_RETURNS)
+_ABSENT = {"kind": PAIR.name, **dict.fromkeys(_KEYS, "")}  # where a cell is empty, or the column missing
+_NUMBERS = (*_RETURNS, "probability")
 _SHOWN = {Comparison.Status.OPEN, Comparison.Status.GOLD}  # statuses shown to labelers
 _ROUNDED_DIGITS = range(8, 12)  # significant digits left after a spreadsheet has rounded
 
@@ -130,10 +133,13 @@ class AddedLabels:
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
             self._report_doubtful_name(row)
-        meaning = meaning_of(row["choice"], swapped=row["swapped"])
+        comparison = comparisons.get(row["comparison"])
+        kind = PAIR if comparison is None else comparison.question
+        is_choice = row["choice"] in kind.choices
+        meaning = kind.meaning_of(row["choice"], swapped=row["swapped"]) if is_choice else row["meaning"]
         wrong = {
-            f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
-            not in comparisons,
+            f"there is no comparison {row['comparison']} in this experiment": comparison is None,
+            f"choice: expected one of {', '.join(kind.choices)}, found {row['choice']}": not is_choice,
             f"meaning: expected {meaning}, found {row['meaning']}": row["meaning"] != meaning,
             f"status: {row['status']} is not allowed for purpose {row['purpose']}": row["status"]
             not in _STATUSES[row["purpose"]],
@@ -366,13 +372,13 @@ def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
         for row in new
     )
     work.made.update((comparison.uuid, comparison.pk) for comparison in made)
-    work.digits = max([work.digits, *(_digits(row[name]) for row in new for name in _NUMBERS)])
+    work.digits = max([work.digits, *(_digits(row.cells.get(name)) for row in new for name in _NUMBERS)])
     work.done.comparisons += len(made)
     work.done.cancelled += len(cancelled)
 
 
 def _described(row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in _DESCRIPTION}
+    return {name: row.cells.get(name) or _ABSENT.get(name, row.cells.get(name)) for name in _DESCRIPTION}
 
 
 def _compare(work: _Import, row: Row, old: Comparison) -> None:
@@ -393,11 +399,21 @@ def _digits(number: float | None) -> int:
 
 
 def _is_sound(work: _Import, row: Row) -> bool:
-    name = work.experiment.name
+    name, described = work.experiment.name, _described(row)
+    kind = KINDS[described["kind"]]
+    used, unused = _KEYS[: kind.size], _KEYS[kind.size :]
+    said = [(name, row[name]) for name in ("gold", "decision") if row[name] is not None]
+    foreign = [
+        f"{column}: {value} is no answer to {kind.name}"
+        for column, value in said
+        if value not in kind.answers
+    ]
     wrong = {
-        f"first_key and second_key must be clip keys under {name}/": not (
-            is_key_of(name, row["first_key"]) and is_key_of(name, row["second_key"])
+        f"{' and '.join(used)} must be clip keys under {name}/": not all(
+            is_key_of(name, described[key]) for key in used
         ),
+        f"{', '.join(unused)} must be empty, as the kind is {kind.name}": any(map(described.get, unused)),
+        "; ".join(foreign): bool(foreign),
         "status is gold, so the column gold must contain the answer": row["status"] == Comparison.Status.GOLD
         and row["gold"] is None,
         "decision and probability require decided_at": row["decided_at"] is None
@@ -412,8 +428,9 @@ def _is_sound(work: _Import, row: Row) -> bool:
 
 
 def _without_clips(rows: Sequence[Row]) -> set[UUID]:
-    missing = unreadable([row[side] for row in rows for side in ("first_key", "second_key")])
-    return {row["comparison"] for row in rows if {row["first_key"], row["second_key"]} & missing}
+    clips = {row["comparison"]: {key for name in _KEYS if (key := row.cells.get(name))} for row in rows}
+    missing = unreadable([key for keys in clips.values() for key in keys])
+    return {comparison for comparison, keys in clips.items() if keys & missing}
 
 
 def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
@@ -435,7 +452,7 @@ def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
     """Count the labels of new comparisons, and publish the comparisons' decisions from the file."""
     by_id = {work.made.pop(row["comparison"]): row for row in rows if row["comparison"] in work.made}
     made = lock_comparisons(Comparison.objects.filter(pk__in=by_id))
-    labels, confusions = labels_of(made), confusions_in(work.experiment)
+    labels, confusions = labels_of(made), confusions_in(work.experiment.pk)
     for comparison in made:
         row, status = by_id[comparison.pk], comparison.status
         count_anew(work.experiment, comparison, labels[comparison.pk], confusions)

@@ -19,12 +19,11 @@ from human_feedback_site.feedback.models import (
     Experiment,
     Label,
     Lease,
-    Outcome,
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone
-from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
+from human_feedback_site.feedback.models.querysets import lock_comparisons, newest_decision, not_undone
+from human_feedback_site.feedback.quality.aggregation import Verdict, majority
 from human_feedback_site.feedback.queue.leases import end_leases, expire_leases
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.decisions import announce, promote
@@ -150,20 +149,28 @@ def _retract(participation: Participation, researcher: User) -> int:
 
 
 @transaction.atomic
-def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
-    """Turn comparisons into attention checks with the given answer; return how many were changed.
+def make_gold(chosen: QuerySet[Comparison], answer: str | None = None) -> int:
+    """Turn comparisons into attention checks; return how many were changed.
 
-    If a trainer requested the comparison, the answer is also published as its decision. Canceled comparisons
-    and those whose clips are gone are skipped.
+    The known answer is ``answer``, by default the comparison's decision. If a trainer requested the
+    comparison, the answer is also published as its decision. Skipped are canceled comparisons, those whose
+    clips are gone, and those whose kind doesn't have the answer.
     """
     found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
-    rows = [row for row in found if not row.clips_gone]
+    decided = dict(
+        Comparison.objects.filter(pk__in=[row.pk for row in found] if answer is None else ())
+        .annotate(now=newest_decision("decision"))
+        .values_list("pk", "now")
+    )
+    known_answers = {row.pk: answer or decided[row.pk] for row in found}
+    rows = [row for row in found if not row.clips_gone and known_answers[row.pk] in row.question.classes]
     for comparison in rows:
+        known_answer = known_answers[comparison.pk]
         trainer_asked = comparison.status != Comparison.Status.GOLD or comparison.decisions.exists()
-        comparison.gold, comparison.status = answer, Comparison.Status.GOLD
+        comparison.gold, comparison.status = known_answer, Comparison.Status.GOLD
         comparison.save(update_fields=["gold", "status"])
         if trainer_asked:
-            known = majority(vote(answer), 1)
+            known = majority(comparison.question, [known_answer])
             announce(
                 comparison.experiment_id,
                 comparison.pk,
@@ -209,7 +216,8 @@ def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample
     """Show a comparison to labelers as an example, and cancel it if it has no label yet.
 
     Raises :class:`NotFoundError` if the experiment has no such comparison. Raises :class:`ConflictError` if
-    its clips are gone or if it is an attention check, whose answer labelers must not learn.
+    its clips are gone, if it is an attention check, whose answer labelers must not learn, or if its kind
+    doesn't have the answer.
     """
     found = experiment.comparisons.select_related("experiment").filter(uuid=comparison).first()
     if found is None:
@@ -217,6 +225,11 @@ def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample
     if found.clips_gone or found.status == Comparison.Status.GOLD:
         raise ConflictError(
             f"Comparison {comparison} can't be an example: it is an attention check, or its clips are gone."
+        )
+    if example.better not in found.question.answers:
+        raise ConflictError(
+            f"Comparison {comparison} is about {found.question.title}, which can't have the answer "
+            f"{example.better}; choose one of {', '.join(found.question.answers)}."
         )
     Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(example))
     cancel_comparisons(experiment, [comparison])

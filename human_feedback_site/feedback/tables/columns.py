@@ -13,7 +13,8 @@ from typing import Any
 from django.db.models import F, QuerySet
 from django.db.models.expressions import Combinable
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome
+from human_feedback_site.feedback.kinds import KINDS
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
 from human_feedback_site.feedback.models.querysets import newest_decision
 
 _ROWS_AT_ONCE = 2000  # fetched from the database per chunk
@@ -64,7 +65,6 @@ class Table:
 
 
 _MOST_LABELS = 2**15 - 1  # per comparison
-_OUTCOMES = frozenset(Outcome.values)
 
 COMPARISONS = Table(
     "comparisons",
@@ -74,17 +74,22 @@ COMPARISONS = Table(
         Column("step", Kind.WHOLE, "step", most=2**63 - 1),
         Column("priority", Kind.WHOLE, "priority", least=-1000, most=1000),
         Column("status", Kind.TEXT, "status", choices=frozenset(Comparison.Status.values)),
-        Column("gold", Kind.TEXT, "gold", nullable=True, choices=_OUTCOMES - {Outcome.CANT_TELL}),
+        Column("gold", Kind.TEXT, "gold", nullable=True),
         Column("wanted", Kind.WHOLE, "wanted", least=1, most=_MOST_LABELS),
         Column("n_labels", Kind.WHOLE, "n_labels", most=_MOST_LABELS),
-        Column("decision", Kind.TEXT, newest_decision("decision"), nullable=True, choices=_OUTCOMES),
+        Column("decision", Kind.TEXT, newest_decision("decision"), nullable=True),
         Column("probability", Kind.NUMBER, newest_decision("probability"), nullable=True),
         Column("decided_at", Kind.TIME, newest_decision("created_at"), nullable=True),
         Column("first_key", Kind.TEXT, "first_key"),
-        Column("second_key", Kind.TEXT, "second_key"),
+        Column("second_key", Kind.TEXT, "second_key", nullable=True),
         Column("first_return", Kind.NUMBER, "first_return", nullable=True),
         Column("second_return", Kind.NUMBER, "second_return", nullable=True),
         Column("created_at", Kind.TIME, "created_at"),
+        Column("kind", Kind.TEXT, "kind", optional=True, choices=frozenset(KINDS)),
+        Column("third_key", Kind.TEXT, "third_key", nullable=True, optional=True),
+        Column("fourth_key", Kind.TEXT, "fourth_key", nullable=True, optional=True),
+        Column("third_return", Kind.NUMBER, "third_return", nullable=True, optional=True),
+        Column("fourth_return", Kind.NUMBER, "fourth_return", nullable=True, optional=True),
     ),
     lambda experiment: Comparison.objects.filter(experiment=experiment),
 )
@@ -94,9 +99,9 @@ LABELS = Table(
         Column("label", Kind.UUID, "uuid"),
         Column("comparison", Kind.UUID, "comparison__uuid"),
         Column("labeler", Kind.TEXT, "labeler__name"),
-        Column("choice", Kind.TEXT, "choice", choices=frozenset(Label.Choice.values)),
+        Column("choice", Kind.TEXT, "choice"),
         Column("swapped", Kind.YES_NO, "swapped"),
-        Column("meaning", Kind.TEXT, "answer", choices=_OUTCOMES),
+        Column("meaning", Kind.TEXT, "answer"),
         Column("status", Kind.TEXT, "status", choices=frozenset(Label.Status.values)),
         Column("purpose", Kind.TEXT, "lease__purpose", choices=frozenset(Lease.Purpose.values)),
         Column("lease", Kind.UUID, "lease__uuid"),

@@ -96,7 +96,7 @@ class Site:
             first, second = (f"hopper/{uuid}/{side}.mp4" for side in ("first", "second"))
             for key, clip in zip((first, second), self.clips, strict=True):
                 self.store.put(key, clip)
-            new.append(experiments.NewComparison(uuid, phase, 100, 1, first, second, 2.0, 1.0))
+            new.append(experiments.NewComparison(uuid, "pair", phase, 100, 1, [(first, 2.0), (second, 1.0)]))
         experiments.register_comparisons(self.experiment, new)
         return uuids
 

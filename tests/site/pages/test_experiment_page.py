@@ -180,7 +180,7 @@ def test_number_of_statements_is_constant(
     trainer.register(8)
     for lease in browser.lease(5):
         browser.answer(lease)
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(22):
         text(researcher_browser)
 
 

@@ -24,6 +24,7 @@ from human_feedback_site import feedback
 from human_feedback_site.environment import OWN_ADDRESSES
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import ModelAdmin
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Participation
 from human_feedback_site.feedback.pages import urls
 from human_feedback_site.feedback.services import invites, moderation, wording
@@ -185,7 +186,9 @@ ONLY_POSTED = {
     *("use-as-example", "remove-example", "change", "invite", "pause", "resume", "reopen", "prompt", "act"),
     *("block", "readmit", "revoke", "consent-text", "forget", "logout", "set_language"),
 }
-NO_PAGES = {"export", "watch", "session", "first-clip", "second-clip", "left-clip", "right-clip", "episode"}
+NO_PAGES = {"export", "watch", "session", "answer-clip", "left-clip", "right-clip", "episode"} | {
+    f"{item}-clip" for item in ITEMS
+}
 
 
 class Written(HTMLParser):

@@ -12,25 +12,19 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from human_feedback_site.feedback.kinds import KINDS, PAIR, Kind
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
     Experiment,
     Label,
-    Outcome,
     Participation,
 )
 from human_feedback_site.feedback.quality import aggregation
 from human_feedback_site.feedback.quality.aggregation import (
-    CLASSES,
-    PSEUDO_COUNTS,
-    UNKNOWN_LABELER,
     dawid_skene,
-    evidence,
     majority,
-    preference,
-    total,
-    vote,
+    pseudo_counts,
     weighed,
 )
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha, wilson_interval
@@ -47,10 +41,10 @@ def crowd_votes(seed: int, items: int, labelers: int, spread: float = 0.1) -> li
     rng = random.Random(seed)
     votes = []
     for item in range(items):
-        truth = rng.choice(CLASSES)
+        truth = rng.choice(PAIR.classes)
         for labeler in rng.sample(range(labelers), rng.choice([2, 3])):
             right = rng.random() < 0.9 - spread * labeler
-            votes.append((item, labeler, truth if right else rng.choice(CLASSES)))
+            votes.append((item, labeler, truth if right else rng.choice(PAIR.classes)))
     return votes
 
 
@@ -61,7 +55,7 @@ def recurrence(
     items, labelers = 1 + max(item for item, _, _ in votes), 1 + max(labeler for _, labeler, _ in votes)
     said = np.zeros((items, labelers, 3))
     for item, labeler, outcome in votes:
-        said[item, labeler, CLASSES.index(outcome)] = 1
+        said[item, labeler, PAIR.classes.index(outcome)] = 1
     truth = said.sum(1) / said.sum((1, 2))[:, None]
 
     def maximise() -> tuple[np.ndarray, np.ndarray]:
@@ -79,11 +73,11 @@ def recurrence(
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [1, 4, 25])
-@pytest.mark.parametrize("pseudo", [NO_COUNTS, PSEUDO_COUNTS], ids=["plain", "with counts"])
-def test_em_matches_dawid_and_skene(seed: int, steps: int, pseudo: aggregation.Matrix) -> None:
+@pytest.mark.parametrize("pseudo", [NO_COUNTS, None], ids=["plain", "with counts"])
+def test_em_matches_dawid_and_skene(seed: int, steps: int, pseudo: aggregation.Matrix | None) -> None:
     votes = crowd_votes(seed, items=60, labelers=7)
-    found = dawid_skene(votes, pseudo_counts=pseudo, max_iterations=steps, tolerance=-1.0)
-    truth, confusion, prior = recurrence(votes, steps, np.array(pseudo))
+    found = dawid_skene(votes, assumed=pseudo, max_iterations=steps, tolerance=-1.0)
+    truth, confusion, prior = recurrence(votes, steps, np.array(pseudo or pseudo_counts(3)))
     assert found.iterations == steps
     np.testing.assert_allclose([found.posteriors[item] for item in range(60)], truth, atol=1e-8)
     np.testing.assert_allclose([found.confusion[labeler] for labeler in range(7)], confusion, atol=1e-8)
@@ -94,9 +88,9 @@ def test_em_matches_crowd_kit() -> None:
     """``DawidSkene(n_iter=10, tol=-1)`` of crowd-kit 1.4.2 on these votes, three of each item."""
     answers = "ssseeessseeeeffseseeesefeseeeeeffsesffeeeefsfefsfffeeeefffefsssssssesssseeesefeeessffffffe"
     labelers = "243103014103140142310024310031410230304401230421320013312231320201231032421134324431432140"
-    names = {name[0]: name for name in CLASSES}
+    names = {name[0]: name for name in PAIR.classes}
     votes = [(n // 3, int(labelers[n]), names[answers[n]]) for n in range(90)]
-    found = dawid_skene(votes, pseudo_counts=NO_COUNTS, max_iterations=10, tolerance=-1.0)
+    found = dawid_skene(votes, assumed=NO_COUNTS, max_iterations=10, tolerance=-1.0)
     of_crowd_kit = {
         3: (0.016898026, 0.983101974, 0.0),
         12: (1.0, 0.0, 0.0),
@@ -136,7 +130,7 @@ def test_gold_labels_reveal_a_wrong_majority() -> None:
     known = {item: truths[item] for item in range(12)}
     found = dawid_skene(votes, known=known)
     for item, truth in truths.items():
-        assert aggregation.most_probable(found.posteriors[item]) == truth
+        assert PAIR.most_probable(found.posteriors[item]) == truth
     assert found.confusion["honest"][0][0] > 0.8
     assert found.confusion["one"][0][0] < 0.2
 
@@ -155,30 +149,63 @@ def test_em_is_symmetric_in_first_and_second(seed: int) -> None:
     "answers", [["first"], ["equal", "first"], ["second", "second", "first"], ["equal"] * 2]
 )
 def test_equally_good_labelers_decide_by_majority(answers: list[str]) -> None:
-    scores = total(evidence(answer, UNKNOWN_LABELER) for answer in answers)
-    alike = weighed(scores, len(answers), prior=None)
+    alike = weighed(PAIR, [(answer, None) for answer in answers], prior=None)
+    likelihood = [1.0, 1.0, 1.0]
+    for answer in answers:
+        likelihood = [
+            each * (4 / 6 if truth == answer else 1 / 6)
+            for each, truth in zip(likelihood, PAIR.classes, strict=True)
+        ]
+    first, equal, _ = likelihood
+    assert alike.probability == pytest.approx((first + equal / 2) / sum(likelihood))
     if len(set(answers)) == 1:
-        assert alike.decision == answers[0] == majority(total(map(vote, answers)), len(answers)).decision
-    assert preference(aggregation.posterior_of(scores, aggregation.EVEN)) == alike.probability
+        assert alike.decision == answers[0] == majority(PAIR, answers).decision
 
 
 def test_better_labeler_has_more_weight() -> None:
     good = ((0.9, 0.05, 0.05), (0.05, 0.9, 0.05), (0.05, 0.05, 0.9))
     poor = ((0.4, 0.3, 0.3), (0.3, 0.4, 0.3), (0.3, 0.3, 0.4))
-    scores = total([evidence("first", good), evidence("second", poor), evidence("second", poor)])
-    verdict = weighed(scores, 3, prior=None)
+    verdict = weighed(PAIR, [("first", good), ("second", poor), ("second", poor)], prior=None)
     assert verdict.decision == "first"
     likelihood = (0.9 * 0.3 * 0.3, 0.05 * 0.3 * 0.3, 0.05 * 0.4 * 0.4)
     assert verdict.probability == pytest.approx((likelihood[0] + likelihood[1] / 2) / sum(likelihood))
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("rule", ["majority", "weighed"])
-def test_no_probability_without_votes(rule: str) -> None:
+def test_no_probability_without_votes(kind: Kind, rule: str) -> None:
     def decide(n_labels: int) -> aggregation.Verdict:
-        return majority((0.0,) * 3, n_labels) if rule == "majority" else weighed((0.0,) * 3, n_labels, None)
+        answers = ["cant_tell"] * n_labels
+        if rule == "majority":
+            return majority(kind, answers)
+        return weighed(kind, [(answer, None) for answer in answers], None)
 
     assert decide(2) == aggregation.Verdict("cant_tell", None, 2)
     assert decide(0) == aggregation.Verdict(None, None, 0)
+
+
+@pytest.mark.parametrize("name", ["graded", "rating", "best_worst"])
+def test_em_finds_careless_labelers_of_any_kind(name: str) -> None:
+    rng, classes = random.Random(5), KINDS[name].classes
+    truths = {item: rng.choice(classes) for item in range(150)}
+    votes = [
+        (item, labeler, truth if rng.random() < right else rng.choice(classes))
+        for item, truth in truths.items()
+        for labeler, right in (("good", 0.9), ("fair", 0.7), ("other", 0.7), ("careless", 0.1))
+    ]
+    found = dawid_skene(votes, classes=classes)
+    rates = {
+        labeler: sum(row[at] for at, row in enumerate(matrix)) / len(classes)
+        for labeler, matrix in found.confusion.items()
+    }
+    assert rates["good"] > rates["fair"] > rates["careless"]
+    decided = {item: KINDS[name].most_probable(shares) for item, shares in found.posteriors.items()}
+    right = sum(decided[item] == truth for item, truth in truths.items())
+    agreed = sum(said == truths[item] for item, labeler, said in votes if labeler == "fair")
+    assert right > agreed
+    assert right > 0.85 * len(truths)
+    for matrix in found.confusion.values():
+        np.testing.assert_allclose(np.sum(matrix, axis=1), 1.0)
 
 
 def test_no_votes_give_no_estimate() -> None:
@@ -273,7 +300,7 @@ def test_gold_beats_majority(trainer: Trainer, weighing: Experiment, judge: Call
     judge("ann", lambda _: "first")
     for name in ("one", "two"):
         judge(name, lambda _: "second")
-    moderation.make_gold(Comparison.objects.filter(uuid__in=known), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.filter(uuid__in=known), "first")
     uuids = trainer.register(4)
     judge("ann", lambda _: "first")
     for name in ("one", "two"):
@@ -302,7 +329,6 @@ def test_new_rule_decides_again(trainer: Trainer, weighing: Experiment, judge: C
     Experiment.objects.update(aggregation="majority")
     assert aggregate.revise_everything(trainer.experiment) == 3
     assert newest(trainer) == dict.fromkeys(uuids, ("first", pytest.approx(2 / 3)))
-    assert Comparison.objects.filter(score_first=2.0, score_second=1.0).count() == 3
 
 
 @pytest.mark.both_databases
@@ -432,7 +458,7 @@ def test_number_of_statements_is_constant(labeled: Experiment) -> None:
     with CaptureQueriesContext(connection) as captured:
         crowd.labelers(labeled)
         crowd.agreement(labeled)
-    assert len(captured) <= 7
+    assert len(captured) <= 9
 
 
 def test_nothing_is_shown_without_labels(trainer: Trainer) -> None:

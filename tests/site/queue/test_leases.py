@@ -38,7 +38,7 @@ def test_lease_shows_two_clips_and_nothing_else(trainer: Trainer, browser: Brows
     trainer.register()
     reply = browser.ask()
     [lease] = reply["leases"]
-    assert set(lease) == {"uuid", "comparison", "left", "right", "expires_in"}
+    assert set(lease) == {"uuid", "comparison", "kind", "items", "left", "right", "expires_in"}
     assert set(lease["left"]) == set(lease["right"]) == {"url"}
     assert lease["expires_in"] == 60
     for side in ("left", "right"):
@@ -405,7 +405,7 @@ def test_lease_queries_have_good_plans(trainer: Trainer, browser: Browser) -> No
 
 
 def test_held_leases_are_found_among_live_ones(asked: CaptureQueriesContext) -> None:
-    [held] = statements_with(asked, "pair_uuid")
+    [held] = statements_with(asked, "question_uuid")
     assert "lease_by_labeler" in plan_of(held)
 
 
@@ -417,7 +417,7 @@ def test_past_leases_use_an_index(trainer: Trainer, browser: Browser) -> None:
     with CaptureQueriesContext(connection) as context:
         assert len(browser.ask(4, held=[lease["uuid"] for lease in held])["renewed"]) == 3
     by_number = '"feedback_lease"."uuid" IN'
-    for words in ("ORDER BY c.priority DESC", "pair_uuid", by_number, 'UPDATE "feedback_lease"'):
+    for words in ("ORDER BY c.priority DESC", "question_uuid", by_number, 'UPDATE "feedback_lease"'):
         [statement] = statements_with(context, words)
         plan = plan_of(statement)
         assert "Seq Scan" not in plan
