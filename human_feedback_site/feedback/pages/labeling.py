@@ -18,6 +18,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
 from human_feedback_site.feedback.pages.views import (
     account_key,
@@ -41,9 +42,9 @@ MODULES = [
     for name in (
         *("dom", "media", "patience"),
         *("labeling/api", "labeling/beside", "labeling/controls", "labeling/downloads", "labeling/emitter"),
-        *("labeling/kept", "labeling/key_editor", "labeling/keys", "labeling/lessons", "labeling/news"),
-        *("labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch", "labeling/presence"),
-        *("labeling/recent", "labeling/screen", "labeling/transport"),
+        *("labeling/kept", "labeling/key_editor", "labeling/keys", "labeling/kinds", "labeling/lessons"),
+        *("labeling/news", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
+        *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
     )
 ]
 # Grammatical forms that the script chooses from, with a number that has each form.
@@ -53,7 +54,7 @@ _FORMS = {"one": 1, "other": 2}
 @shows
 @ensure_csrf_cookie
 def label(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the labeling page, whose script gets pairs and sends answers through the REST API."""
+    """Show the labeling page, whose script gets questions and sends answers through the REST API."""
     labeler, experiment = labeler_in(request, name)
     if text_to_answer(labeler, experiment) is not None:
         return redirect("consent", name)
@@ -63,6 +64,7 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
         "may_manage": managed_by(request).filter(pk=experiment.pk).exists(),
         "page": _script_data(accounts.participation_of(labeler, experiment)),
         "modules": MODULES,
+        "kinds": [{"template": f"pages/kinds/{kind}.html"} for kind in KINDS],
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
     }
     return render(request, "pages/label.html", context)
@@ -77,6 +79,7 @@ def _script_data(participation: Participation) -> dict[str, Any]:
         "wanted": participation.invite.answers_wanted if participation.invite else None,
         "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
         "fps": experiment.fps,
+        "kind": labeling.newest_kind(experiment),
         "lessons": experiment.examples.aggregate(
             shown=Count("pk", filter=Q(practice=False)), practice=Count("pk", filter=Q(practice=True))
         ),
@@ -103,25 +106,33 @@ def _messages() -> dict[str, Any]:
             form: ngettext("{count} answer", "{count} answers", number) for form, number in _FORMS.items()
         },
         "choices": {
+            **{choice: text for kind in KINDS.values() for choice, text in kind.choices.items()},
+            **{level: _("Rating: %(level)s") % {"level": level} for level in KINDS["rating"].classes},
+            "clearly_left": _("The left clip is clearly better"),
+            "slightly_left": _("The left clip is slightly better"),
             "left": _("The left clip is better"),
             "right": _("The right clip is better"),
-            "equal": _("Equal"),
-            "cant_tell": _("Can’t tell"),
+            "slightly_right": _("The right clip is slightly better"),
+            "clearly_right": _("The right clip is clearly better"),
             "undo": _("Undo"),
         },
         "choices_narrow": {
+            "clearly_left": _("The top clip is clearly better"),
+            "slightly_left": _("The top clip is slightly better"),
             "left": _("The top clip is better"),
             "right": _("The bottom clip is better"),
+            "slightly_right": _("The bottom clip is slightly better"),
+            "clearly_right": _("The bottom clip is clearly better"),
         },
+        "clip": _("Clip {number}"),
         "clips_away": _("The clips can’t be loaded; trying again."),
+        "close_answer": _("Close. Our answer:"),
         "key_changed": _("The new key is {key}."),
         "key_hint": _("To change a key, choose it here, then press the new one."),
         "key_refused": _("That key can’t be used. Press another one, or Esc to cancel."),
         "key_wanted": _("Press the new key, or Esc to cancel."),
         "keys_reset": _("All keys have been reset."),
         "keys_swapped": _("The keys {key} and {other} have been swapped."),
-        "lost": _("That pair was given to someone else. Here is another one."),
-        "next_pair": _("Next pair."),
         "nothing_to_undo": _("There is no answer to undo."),
         "other_answer": _("Our answer:"),
         "everyone": _("Everyone: {progress}"),
@@ -145,9 +156,7 @@ def _messages() -> dict[str, Any]:
         },
         "undo_later": _("The answer will be undone when the site is back."),
         "undo_refused": _("The answer couldn’t be undone:"),
-        "undone": _("The answer was undone. Its pair is back."),
         "undone_closed": _("The answer was undone."),
-        "unplayable": _("One of these clips can’t be played. Choose “Can’t tell”."),
     }
 
 

@@ -10,7 +10,7 @@ from django.core.cache import cache
 from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import Coalesce
 
-from human_feedback_site.feedback.kinds import CANT_TELL, on_screen
+from human_feedback_site.feedback.kinds import CANT_TELL, PAIR, on_screen
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -61,6 +61,12 @@ def _shown(example: Example) -> ShownExample:
     links = [Link(url=media_store().url(key)) for key in on_screen(comparison.keys, swapped=swapped)]
     better = comparison.question.choice_for(example.better, swapped=swapped)
     return ShownExample(comparison.kind, links, better, example.explanation, example.practice)
+
+
+def newest_kind(experiment: Experiment) -> str:
+    """Return the kind of the experiment's newest comparison; ``pair`` if there is none."""
+    newest = experiment.comparisons.order_by("-pk").values_list("kind", flat=True).first()
+    return newest or PAIR.name
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:

@@ -3,20 +3,20 @@
 import { Patience } from "../patience.js";
 
 /**
+ * @import { Choice, KindName } from "./kinds.js"
  * @import { Messages } from "./screen.js"
  *
  * Response data that the page uses.
- * @typedef {"left" | "right" | "equal" | "cant_tell"} Choice
  * @typedef {"running" | "paused" | "finished"} ExperimentState
  * @typedef {{ url: string }} Clip
- * @typedef {{ uuid: string, comparison: string, left: Clip, right: Clip }} Lease
+ * @typedef {{ uuid: string, comparison: string, kind: KindName, items: Clip[] }} Lease
  * @typedef {"warned" | "stopped" | "done"} Notice
  * @typedef {{ state: ExperimentState, prompt: string, answered: number, wanted: number | null }} Own
  * @typedef {Own & { waiting_for: number | null }} Situation
  * @typedef {Situation & { leases: Lease[], lost: string[], notice: Notice | null }} Leases
  * @typedef {{ status: "counted" | "surplus", answered: number }} Answered
  * @typedef {{ lease: Lease | null, answered: number }} Undone
- * @typedef {{ left: Clip, right: Clip, better: Choice, explanation: string, practice: boolean }} Example
+ * @typedef {{ kind: KindName, items: Clip[], better: Choice, explanation: string, practice: boolean }} Example
  * @typedef {{ answered: number, wanted: number }} Start
  * @typedef {{ step: number, answered: number | null, url: string }} Episode
  * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
@@ -30,13 +30,14 @@ import { Patience } from "../patience.js";
  * @property {number | null} wanted number of answers that the invitation asks for; null for no limit
  * @property {string[]} recent UUIDs of the labels that can be undone, oldest first
  * @property {number} fps
- * @property {{ shown: number, practice: number }} lessons number of examples and practice pairs
+ * @property {{ shown: number, practice: number }} lessons number of examples and practice questions
+ * @property {KindName} kind kind of the newest question, for which the page looks until the first one is there
  * @property {string} csrf_cookie
  * @property {Record<string, string>} urls
  * @property {Messages} messages
  *
  * Request data.
- * @typedef {{ count: number, held: string[], shown: string | null }} Wish
+ * @typedef {{ count: number, held: string[], shown: string | null, kinds: string[] }} Wish
  * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number }} Answer
  */
 
@@ -84,7 +85,7 @@ export class Api {
     return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
   }
 
-  /** Fetch the examples and practice pairs. @returns {Promise<Example[]>} */
+  /** Fetch the examples and practice questions. @returns {Promise<Example[]>} */
   async examples() {
     return (await this.#get(this.urls.examples)).items;
   }

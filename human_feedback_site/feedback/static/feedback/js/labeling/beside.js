@@ -1,7 +1,8 @@
 // Progress of the whole experiment, and videos of the policy's latest episodes.
 
 /**
- * @import { Api, Choice, Episode, ExperimentState, Progress } from "./api.js"
+ * @import { Api, Episode, ExperimentState, Progress } from "./api.js"
+ * @import { Choice } from "./kinds.js"
  * @import { News } from "./news.js"
  * @import { Screen } from "./screen.js"
  */
@@ -51,7 +52,7 @@ export class Beside {
     try {
       this.#take(await this.#api.progress());
     } catch {
-      // Not reported: failing requests for answers or pairs tell the user already.
+      // Not reported: failing requests for answers or questions tell the user already.
     }
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.refresh(), document.hidden ? UNSEEN_MS : EVERY_MS);
@@ -59,7 +60,7 @@ export class Beside {
 
   /** Count an answer of this page, so that the bar moves at once. @param {Choice} choice as the labeler saw it */
   count(choice) {
-    if (this.#starts && choice === "cant_tell") return; // doesn't count; a new pair replaces it
+    if (this.#starts && choice === "cant_tell") return; // doesn't count; a new question replaces it
     this.#counted.push(performance.now());
     this.#answered += 1;
     this.#show();

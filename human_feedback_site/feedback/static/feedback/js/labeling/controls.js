@@ -1,19 +1,17 @@
 // Keyboard shortcuts and buttons. One press is one action: key repeat is ignored except for stepping frames.
 
 /**
- * @import { Choice } from "./api.js"
  * @import { Keys } from "./keys.js"
+ * @import { ChoiceKey, Press } from "./kinds.js"
  * @typedef {Record<string, (button?: HTMLElement) => void>} Actions functions by name, called with the pressed button
  */
 
-/** @type {Choice[]} */
-const CHOICES = ["left", "right", "equal", "cant_tell"];
 const MAY_REPEAT = ["back", "forward"];
 const PRESSES_BUTTONS = [" ", "Enter"];
 const TYPING = "input, select, textarea, [contenteditable]";
 
 /**
- * @param {(choice: Choice) => void} answer
+ * @param {(press: Press) => void} answer
  * @param {Actions} actions
  * @param {Keys} keys
  */
@@ -21,14 +19,15 @@ export function listenToKeys(answer, actions, keys) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || isOn(event, TYPING)) return;
     if (document.querySelector("dialog[open]")) return;
+    if (event.key === "Escape") actions.clear();
     const shortcut = keys.shortcutOf(event);
     if (!shortcut) return;
     // On a focused button these keys press the button, as everywhere else.
     if (PRESSES_BUTTONS.includes(event.key) && isOn(event, "button, a, summary, video")) return;
     event.preventDefault();
     if (event.repeat && !MAY_REPEAT.includes(shortcut)) return;
-    const choice = CHOICES.find((each) => each === shortcut);
-    if (choice) answer(choice);
+    const press = keys.kind.keys[/** @type {ChoiceKey} */ (shortcut)];
+    if (press) answer(press);
     else actions[shortcut]();
   });
 }
@@ -44,18 +43,20 @@ function isOn({ target }, selector) {
 }
 
 /**
- * Handle clicks on all buttons, whose `data-choice` or `data-action` names what they do.
- * @param {(choice: Choice) => void} answer
+ * Handle clicks on all buttons, whose `data-choice` or `data-action` names what they do, and on the clips.
+ * @param {(press: Press) => void} answer
+ * @param {(place: number, shift: boolean) => void} point called for a click on the clip in a place, counted from 0
  * @param {Actions} actions
  */
-export function listenToButtons(answer, actions) {
+export function listenToButtons(answer, point, actions) {
   document.addEventListener("click", (event) => {
-    const button = event.target instanceof Element && event.target.closest("[data-choice], [data-action]");
+    const button = event.target instanceof Element && event.target.closest("[data-choice], [data-place], [data-action]");
     if (!(button instanceof HTMLElement)) return;
     // Remove the focus after a mouse click, so that the space bar replays the clips instead of pressing the button.
     if (event.detail > 0) button.blur();
-    const choice = CHOICES.find((each) => each === button.dataset.choice);
-    if (choice) answer(choice);
-    else actions[button.dataset.action ?? ""](button);
+    const { choice, place, action } = button.dataset;
+    if (choice) answer(/** @type {Press} */ (choice));
+    else if (place) point(Number(place), event.shiftKey);
+    else actions[action ?? ""](button);
   });
 }

@@ -9,11 +9,10 @@ const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8_000;
 const RATE_MS = 10_000; // the rate is measured over this time
 const LEAST_RATE_MS = 1_000; // and not told before this time
-// On a slow connection, only the two clips of one pair are downloaded at a time. Browsers open six connections to a
+// On a slow connection, only the clips of one question are downloaded at a time. Browsers open six connections to a
 // site; the rest is for answers.
 const SLOTS = 4;
-const SLOW_SLOTS = 2;
-const FAST_MS = 2_000; // time to download a pair on a connection that isn't slow
+const FAST_MS = 2_000; // time to download a question's clips on a connection that isn't slow
 
 /** One clip: what has arrived of it, and how to go on. */
 class Download {
@@ -67,6 +66,8 @@ export class Downloads extends Emitter {
   #rate = null;
   #measuredMs = 0;
   #sizes = { sum: 0, count: 0 };
+  /** Number of clips of a question. */
+  clips = 2;
 
   /**
    * Download a clip after those requested earlier. Resolves to its data; null if the store rejects the request or it is
@@ -93,15 +94,15 @@ export class Downloads extends Emitter {
     this.#queue = this.#queue.filter((each) => each.isWanted());
   }
 
-  /** Time in ms that downloading a pair takes; null if not known yet. */
-  get pairMs() {
+  /** Time in ms that downloading a question's clips takes; null if not known yet. */
+  get questionMs() {
     const { sum, count } = this.#sizes;
-    return this.#rate && count ? (2 * sum * 1000) / count / this.#rate : null;
+    return this.#rate && count ? (this.clips * sum * 1000) / count / this.#rate : null;
   }
 
   /** True if the connection is known to be slow. */
   get slow() {
-    return this.pairMs !== null && this.pairMs >= FAST_MS;
+    return this.questionMs !== null && this.questionMs >= FAST_MS;
   }
 
   /** True if data arrived within the last few seconds. */
@@ -110,10 +111,10 @@ export class Downloads extends Emitter {
     return this.#active.size > 0 && last !== undefined && performance.now() - last.at < STALLED_MS / 3;
   }
 
-  /** Estimated time in ms until the next pair is complete; null if not known. */
+  /** Estimated time in ms until the next question is complete; null if not known. */
   get restMs() {
     let bytes = 0;
-    for (const { missing } of [...this.#active].slice(0, SLOW_SLOTS)) {
+    for (const { missing } of [...this.#active].slice(0, this.clips)) {
       if (missing === null) return null;
       bytes += missing;
     }
@@ -127,8 +128,8 @@ export class Downloads extends Emitter {
   }
 
   #start() {
-    const fast = this.pairMs !== null && this.pairMs < FAST_MS;
-    while (this.#active.size < (fast ? SLOTS : SLOW_SLOTS) && this.#queue.length) {
+    const fast = this.questionMs !== null && this.questionMs < FAST_MS;
+    while (this.#active.size < (fast ? SLOTS : this.clips) && this.#queue.length) {
       const [download] = this.#queue.splice(0, 1);
       if (!this.#active.size) this.#arrived = [{ at: performance.now(), bytes: 0 }];
       this.#active.add(download);
@@ -161,7 +162,7 @@ export class Downloads extends Emitter {
   /** @param {Download} download @param {boolean} broke true if the connection did, which others may need as well */
   #retry(download, broke) {
     const wait = download.yields ? 0 : download.wait;
-    // At first, no later pair takes the place. A clip that keeps failing gives it up.
+    // At first, no later clip takes the place. A clip that keeps failing gives it up.
     const stays = broke && !download.yields && wait <= 2 * FIRST_WAIT_MS;
     if (wait > 2 * FIRST_WAIT_MS) this.emit("slow");
     download.wait = Math.min(2 * download.wait, LONGEST_WAIT_MS);

@@ -2,21 +2,32 @@
 
 import { all, element } from "../dom.js";
 import { Kept } from "./kept.js";
+import { KINDS } from "./kinds.js";
 
 /**
- * @import { Choice } from "./api.js"
+ * @import { ChoiceKey, Kind } from "./kinds.js"
  *
  * @typedef {"replay" | "pause" | "slow" | "back" | "forward" | "undo" | "fullscreen" | "history" | "examples" |
  *   "episode" | "help"} Action
- * @typedef {Choice | Action} Shortcut
+ * @typedef {ChoiceKey | Action} Shortcut
  */
 
-/** Values of `key` in keyboard events, with letters in lower case. @type {Readonly<Record<Shortcut, string>>} */
+/**
+ * Values of `key` in keyboard events, with letters in lower case, after `Shift+` if Shift is held.
+ * @type {Readonly<Record<Shortcut, string>>}
+ */
 const DEFAULTS = {
   left: "ArrowLeft",
   right: "ArrowRight",
+  clearly_left: "Shift+ArrowLeft",
+  clearly_right: "Shift+ArrowRight",
   equal: "ArrowUp",
   cant_tell: "ArrowDown",
+  1: "1",
+  2: "2",
+  3: "3",
+  4: "4",
+  5: "5",
   replay: " ",
   pause: "p",
   slow: "s",
@@ -30,6 +41,8 @@ const DEFAULTS = {
   help: "?",
 };
 const SHORTCUTS = /** @type {Shortcut[]} */ (Object.keys(DEFAULTS));
+const CHOICE_KEYS = new Set(Object.values(KINDS).flatMap(({ keys }) => Object.keys(keys)));
+const SHIFT = "Shift+";
 /** Labels of the allowed keys that type no character. Browsers and assistive tools need the others. */
 const LABELS = new Map(Object.entries({
   ArrowLeft: "←",
@@ -46,17 +59,27 @@ const LABELS = new Map(Object.entries({
   Enter: "⏎",
 }));
 
+const LETTER = /^\p{Letter}$/u;
 const LATIN_LETTER = /^\p{Script=Latin}$/u;
 const ASCII = /^[ -~]$/;
 /** Characters of a US keyboard by the `code` of keyboard events, except those of letters and digits. */
 const US_KEYS = new Map(Object.entries({ Comma: ",", Period: ".", Slash: "/" }));
 
 /**
+ * Return what a pressed key may be stored as, the most exact first: with Shift, and without it.
+ * @param {KeyboardEvent} event
+ */
+export function keysOf(event) {
+  const keys = typedBy(event);
+  return event.shiftKey ? [...keys.filter(mayHaveShift).map((key) => SHIFT + key), ...keys] : keys;
+}
+
+/**
  * Return what a pressed key types, with letters in lower case. Unless that is a Latin letter, the character that the key
  * has on a US keyboard follows, so that shortcuts work in every keyboard layout and input method.
  * @param {KeyboardEvent} event
  */
-export function keysOf({ key, code, shiftKey }) {
+function typedBy({ key, code, shiftKey }) {
   const typed = key.length === 1 ? key.toLowerCase() : key;
   if (LATIN_LETTER.test(typed)) return [typed];
   if (code === "Slash" && shiftKey) return [typed, "?"];
@@ -66,22 +89,66 @@ export function keysOf({ key, code, shiftKey }) {
 
 /** Return the key to store for a shortcut: one that every layout has, if possible. @param {KeyboardEvent} event */
 export function keyToStore(event) {
-  const [typed, us = typed] = keysOf(event);
-  return ASCII.test(typed) ? typed : us;
+  const [typed, us = typed] = typedBy(event);
+  const key = ASCII.test(typed) ? typed : us;
+  return event.shiftKey && mayHaveShift(key) ? SHIFT + key : key;
+}
+
+/** True for keys that are the same key with Shift, such as arrows and letters, but not digits. @param {string} key */
+function mayHaveShift(key) {
+  return key.length > 1 || LETTER.test(key);
+}
+
+/** Return a key without Shift. @param {string} key */
+function bare(key) {
+  return key.startsWith(SHIFT) ? key.slice(SHIFT.length) : key;
 }
 
 /** True for keys that type a character other than a space. @param {string} key */
 function isCharacter(key) {
-  return key.length === 1 && key !== " ";
+  return bare(key).length === 1 && key !== " ";
 }
 
-/** The labeler's key for each shortcut, and whether single-character shortcuts are on. No two shortcuts share a key. */
+/** Return a key as assistive tools know it. @param {string} key */
+function spoken(key) {
+  if (key === " ") return "Space";
+  return bare(key).length === 1 ? key.slice(0, -1) + key.slice(-1).toUpperCase() : key;
+}
+
+/** True if a shortcut is in use for a kind of questions. @param {Kind} kind @param {Shortcut} shortcut */
+function isUsed({ keys }, shortcut) {
+  return shortcut in keys || !CHOICE_KEYS.has(shortcut);
+}
+
+/**
+ * Give a shortcut a key. Those that have this key already, and are in use for the same questions, get its old key.
+ * @param {Record<Shortcut, string>} keys changed in place
+ * @param {Shortcut} shortcut
+ * @param {string} key
+ * @returns {Shortcut[]} the others
+ */
+function give(keys, shortcut, key) {
+  const kinds = Object.values(KINDS).filter((kind) => isUsed(kind, shortcut));
+  const users = SHORTCUTS.filter(
+    (each) => each !== shortcut && keys[each] === key && kinds.some((kind) => isUsed(kind, each)),
+  );
+  for (const user of users) keys[user] = keys[shortcut];
+  keys[shortcut] = key;
+  return users;
+}
+
+/**
+ * The labeler's key for each shortcut, and whether single-character shortcuts are on. No two shortcuts that are in use for
+ * the same questions share a key.
+ */
 export class Keys {
   #kept;
   #space;
   /** @type {Record<Shortcut, string>} */
   #keys;
   #box = element("character-keys", HTMLInputElement);
+  /** The kind of the question on screen. */
+  kind = KINDS.pair;
 
   /** @param {string} account whose keys these are @param {string} space label of the space bar */
   constructor(account, space) {
@@ -106,26 +173,27 @@ export class Keys {
 
   /** @param {string} key */
   #userOf(key) {
-    return SHORTCUTS.find((each) => this.#keys[each] === key) ?? null;
+    return SHORTCUTS.find((each) => this.#keys[each] === key && isUsed(this.kind, each)) ?? null;
   }
 
   /** Return a key as the page shows it. @param {string} key */
   label(key) {
-    return LABELS.get(key) ?? (key === " " ? this.#space : key.toUpperCase());
+    const plain = bare(key);
+    const label = LABELS.get(plain) ?? (plain === " " ? this.#space : plain.toUpperCase());
+    return plain === key ? label : `⇧${label}`;
   }
 
   /**
    * Give a shortcut a new key. A shortcut that has this key already gets the old one in exchange.
    * @param {Shortcut} shortcut
    * @param {string} key
-   * @returns {string | null} the old key if it was exchanged
+   * @returns {string | null} the old key if it was exchanged with a shortcut of the question on screen
    */
   change(shortcut, key) {
-    const [user, old] = [this.#userOf(key), this.#keys[shortcut]];
-    if (user) this.#keys[user] = old;
-    this.#keys[shortcut] = key;
+    const old = this.#keys[shortcut];
+    const users = give(this.#keys, shortcut, key);
     this.#store();
-    return user && user !== shortcut ? old : null;
+    return users.some((each) => isUsed(this.kind, each)) ? old : null;
   }
 
   /** Give all shortcuts their original keys. */
@@ -151,9 +219,10 @@ export class Keys {
       const key = this.#keys[/** @type {Shortcut} */ (each.dataset.key)];
       const shown = each.tagName === "KBD";
       if (shown) each.textContent = this.label(key);
+      if (each.dataset.unless) each.hidden = each.dataset.unless === each.textContent; // says what is beside it anyway
       if (shown || each.dataset.keyRow !== undefined) each.classList.toggle("character", isCharacter(key));
       else if (isCharacter(key) && !this.#box.checked) each.removeAttribute("aria-keyshortcuts");
-      else each.setAttribute("aria-keyshortcuts", key === " " ? "Space" : key.length === 1 ? key.toUpperCase() : key);
+      else each.setAttribute("aria-keyshortcuts", spoken(key));
     }
   }
 }
@@ -171,23 +240,28 @@ export function isShortcut(shortcut, event, account) {
   return keysOf(event).includes(key) && !(isCharacter(key) && characters.value === "off");
 }
 
-/** Return the stored keys with the original ones for the other shortcuts. @param {Kept} kept */
+/**
+ * Return the stored keys with the original ones for the other shortcuts, as if they were changed one after the other: the
+ * browser may have stored a key before another shortcut came to have it.
+ * @param {Kept} kept
+ */
 function stored(kept) {
-  const keys = { ...DEFAULTS, ...read(kept.value) };
-  return new Set(Object.values(keys)).size < SHORTCUTS.length ? { ...DEFAULTS } : keys;
+  const keys = { ...DEFAULTS };
+  for (const [shortcut, key] of read(kept.value)) give(keys, shortcut, key);
+  return keys;
 }
 
-/** Return the valid keys among those stored in the browser. @param {string | null} value @returns {Partial<Record<Shortcut, string>>} */
+/** Return the valid keys among those stored in the browser. @param {string | null} value @returns {[Shortcut, string][]} */
 function read(value) {
   try {
-    const stored = Object.entries(JSON.parse(value ?? "{}"));
-    return Object.fromEntries(stored.filter(([shortcut, key]) => shortcut in DEFAULTS && isAllowed(key)));
+    const stored = /** @type {[Shortcut, string][]} */ (Object.entries(JSON.parse(value ?? "{}")));
+    return stored.filter(([shortcut, key]) => shortcut in DEFAULTS && isAllowed(key));
   } catch {
-    return {};
+    return [];
   }
 }
 
 /** True for keys that a shortcut may have. @param {unknown} key */
 export function isAllowed(key) {
-  return typeof key === "string" && (key.length === 1 || LABELS.has(key));
+  return typeof key === "string" && (bare(key).length === 1 || LABELS.has(bare(key)));
 }

@@ -1,4 +1,4 @@
-// Main script of the labeling page: shows a pair, takes the answer, and moves to the next pair.
+// Main script of the labeling page: shows a question, takes the answer, and moves to the next question.
 
 import { written } from "../dom.js";
 import "../media.js";
@@ -8,6 +8,7 @@ import { listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
 import { KeyEditor } from "./key_editor.js";
 import { Keys } from "./keys.js";
+import { Selection } from "./kinds.js";
 import { Lessons } from "./lessons.js";
 import { News } from "./news.js";
 import { Outbox } from "./outbox.js";
@@ -20,15 +21,16 @@ import { Screen } from "./screen.js";
 import { Transport } from "./transport.js";
 
 /**
- * @import { Choice, ExperimentState, Lease, Leases, Notice, Page } from "./api.js"
+ * @import { ExperimentState, Lease, Leases, Notice, Page } from "./api.js"
  * @import { Actions } from "./controls.js"
+ * @import { Choice, Press } from "./kinds.js"
  * @import { Entry, Saved } from "./outbox.js"
  * @import { State } from "./screen.js"
  */
 
 const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
-// Ignore answers sooner than this after a new pair appears: they were meant for the previous pair.
+// Ignore answers sooner than this after a new question appears: they were meant for the previous one.
 const SETTLE_MS = 400;
 
 class Labeling {
@@ -36,7 +38,7 @@ class Labeling {
   constructor(page) {
     this.page = page;
     this.experiment = page.experiment;
-    this.screen = new Screen(page.messages);
+    this.screen = new Screen(page.messages, page.kind);
     this.player = new Player(this.screen.frames);
     this.transport = new Transport(this.player);
     this.api = new Api(page);
@@ -46,6 +48,8 @@ class Labeling {
     this.news = new News(new Kept(`rl-teacher.news.${page.account}.${page.experiment}`), page.messages.taught);
     this.beside = new Beside(this.api, this.screen, this.news, (state) => this.#told(state));
     this.keys = new Keys(page.account, page.messages.space);
+    this.keys.kind = this.screen.kind;
+    this.selection = new Selection();
     this.lessons = new Lessons(page, this.api, this.player, this.screen);
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
@@ -74,35 +78,57 @@ class Labeling {
     this.beside.refresh();
   }
 
-  /** Take the labeler's answer to the pair on screen. @param {Choice} choice */
-  answer(choice) {
+  /** Take a press of a key or button, or a click on a clip; the last press of an answer completes it. @param {Press} press */
+  press(press) {
     if (performance.now() - this.shownAt < SETTLE_MS) return;
-    if (this.lessons.practice) {
-      this.lessons.practice.answer(choice);
-      return;
-    }
-    const pair = this.player.pair;
-    if (this.screen.state !== "judging" || !pair?.lease) return;
-    if (this.player.blocked) {
+    const { practice } = this.lessons;
+    const { question } = this.player;
+    if (practice ? practice.state !== "practice" : this.screen.state !== "judging" || !question?.lease) return;
+    if (!practice && this.player.blocked) {
       this.player.restart();
       return;
     }
-    if (!pair.playable && choice !== "cant_tell") {
+    if (!practice && !question?.playable && press !== "cant_tell") {
       this.screen.say("unplayable");
       return;
     }
+    const choice = this.selection.take(press);
+    this.screen.selected(this.selection.first);
+    if (practice) {
+      if (choice) practice.answer(choice);
+      return;
+    }
+    this.screen.flash(press);
+    if (choice && question?.lease) this.#answer(question.lease, choice);
+  }
+
+  /** @param {string} lease @param {Choice} choice */
+  #answer(lease, choice) {
     const response_ms = Math.round(performance.now() - this.shownAt);
     const shown_ms = Math.min(this.player.shownMs, response_ms);
-    this.screen.flash(choice);
     this.screen.announce(choice);
     if (this.pace.answered()) this.screen.suggestPause(true);
-    const { lease } = pair;
-    // The answer is stored first; then the pair leaves the screen (see `#added`).
+    // The answer is stored first; then the question leaves the screen (see `#added`).
     this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
   }
 
-  /** Undo the last answer; its pair returns to the screen once the site has confirmed. */
+  /** Take a click on a clip. @param {number} place counted from 0 @param {boolean} shift */
+  #point(place, shift) {
+    const press = this.screen.kind.clips[place].at(shift ? -1 : 0);
+    if (press) this.press(press);
+    else if (this.player.blocked) this.player.restart();
+  }
+
+  /** Take back the first of two presses. Returns false if there is nothing to take back. */
+  #clear() {
+    const had = this.selection.clear();
+    if (had) this.screen.selected(null);
+    return had;
+  }
+
+  /** Undo the first of two presses, or the last answer; its question returns once the site has confirmed. */
   undo() {
+    if (this.#clear()) return;
     if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
     if (this.lessons.practice) return;
     const label = this.recent.last;
@@ -122,6 +148,7 @@ class Labeling {
     const editor = new KeyEditor(this.keys, this.page.messages);
     return {
       undo: () => this.undo(),
+      clear: () => this.#clear(),
       replay: () => player.restart(),
       pause: () => player.toggle(),
       slow: () => player.slow(),
@@ -147,10 +174,16 @@ class Labeling {
   }
 
   #listen() {
-    const answer = (/** @type {Choice} */ choice) => this.answer(choice);
+    const answer = (/** @type {Press} */ press) => this.press(press);
     const actions = this.#actions();
     listenToKeys(answer, actions, this.keys);
-    listenToButtons(answer, actions);
+    listenToButtons(answer, (place, shift) => this.#point(place, shift), actions);
+    this.player.on("shown", (question) => {
+      if (question) this.screen.ask(question.kind);
+      this.keys.kind = this.screen.kind;
+      this.selection.begin(this.screen.kind);
+      this.screen.selected(null);
+    });
     this.outbox.on("added", (entry) => this.#added(entry));
     this.outbox.on("change", () => this.#count());
     this.outbox.on("elsewhere", () => this.#refill());
@@ -171,7 +204,7 @@ class Labeling {
     addEventListener("focus", () => this.stopped && this.#resume());
   }
 
-  /** Show the examples and the practice round; without a connection, skip them and start with the real pairs. */
+  /** Show the examples and the practice round; without a connection, skip them and start with the real questions. */
   async #teach() {
     try {
       await this.lessons.teach();
@@ -189,12 +222,12 @@ class Labeling {
     }
   }
 
-  /** True if a pair is on screen but the labeler seems to be gone. */
+  /** True if a question is on screen but the labeler seems to be gone. */
   get #isLeft() {
-    return this.player.pair !== null && this.presence.idle;
+    return this.player.question !== null && this.presence.idle;
   }
 
-  /** Send unsaved answers and renew leases after the labeler comes back; a pair given away is replaced. */
+  /** Send unsaved answers and renew leases after the labeler comes back; a question given away is replaced. */
   #resume() {
     if (this.lessons.practice) return;
     this.outbox.flush();
@@ -207,7 +240,7 @@ class Labeling {
     this.#resume();
   }
 
-  /** Show the loaded pairs, although they may no longer need labels. */
+  /** Show the loaded questions, although they may no longer need labels. */
   #goOn() {
     this.presence.doubtful = false;
     this.shownAt = performance.now();
@@ -216,7 +249,7 @@ class Labeling {
     this.#render();
   }
 
-  /** Drop the pairs of a finished experiment, even while the page is hidden. @param {ExperimentState} state */
+  /** Drop the questions of a finished experiment, even while the page is hidden. @param {ExperimentState} state */
   #told(state) {
     if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.lessons.practice) return;
     this.prefetch.refill();
@@ -228,29 +261,29 @@ class Labeling {
     if (document.hidden || this.siteState === "gone" || this.lessons.practice || this.#isLeft) return;
     await this.prefetch.refill();
     clearTimeout(this.timer);
-    if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
+    if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.question ? RENEW_MS : POLL_MS);
   }
 
-  /** Replace the pair on screen with the next one, or with none if the experiment isn't running. */
+  /** Replace the question on screen with the next one, or with none if the experiment isn't running. */
   #next() {
-    const pair = this.siteState === "running" ? this.prefetch.take() : null;
-    if (!pair) this.prefetch.shown = null;
-    const before = this.player.show(pair);
+    const question = this.siteState === "running" ? this.prefetch.take() : null;
+    if (!question) this.prefetch.shown = null;
+    const before = this.player.show(question);
     this.shownAt = performance.now();
     this.#render();
-    // Release the old pair's decoders later, because that takes a while.
+    // Release the old question's decoders later, because that takes a while.
     if (before) setTimeout(() => before.release());
   }
 
   #fillScreen() {
     if (this.lessons.practice) return;
-    if (this.player.pair || this.recalling) {
+    if (this.player.question || this.recalling) {
       this.#render();
       return;
     }
     this.#next();
-    // Tell the site that this pair is on screen, because it reassigns prefetched pairs first.
-    if (this.player.pair) this.#refill();
+    // Tell the site that this question is on screen, because it reassigns prefetched ones first.
+    if (this.player.question) this.#refill();
   }
 
   #lost() {
@@ -300,15 +333,15 @@ class Labeling {
 
   /** @param {Lease | null} lease */
   async #recall(lease) {
-    const pair = lease && (await this.prefetch.recall(lease));
+    const question = lease && (await this.prefetch.recall(lease));
     this.recalling = false;
     if (!lease) this.screen.say("undone_closed");
-    if (pair && pair !== this.player.pair) {
-      this.prefetch.interrupt(pair, this.player.pair);
-      this.player.show(pair);
+    if (question && question !== this.player.question) {
+      this.prefetch.interrupt(question, this.player.question);
+      this.player.show(question);
       this.shownAt = performance.now();
     }
-    if (pair) this.screen.announceUndone();
+    if (question) this.screen.announceUndone();
     this.#fillScreen();
   }
 
@@ -352,7 +385,7 @@ class Labeling {
     this.away = true;
     // The "unreachable" panel already tells the labeler.
     this.screen.connection(this.#state() === "unreachable" ? "fine" : "away");
-    this.screen.pairsAreHere(this.player.pair !== null);
+    this.screen.questionsAreHere(this.player.question !== null);
     this.#render();
   }
 
@@ -374,13 +407,13 @@ class Labeling {
     this.screen.connection(dialog);
   }
 
-  /** Handle an answer or undo given here or in another tab, which may have the same pairs. @param {Entry} entry */
+  /** Handle an answer or undo given here or in another tab, which may have the same questions. @param {Entry} entry */
   #added(entry) {
     if (entry.experiment === this.experiment) this.recent.add(entry);
     if (entry.kind !== "label") return;
-    if (this.player.pair?.lease === entry.lease) {
+    if (this.player.question?.lease === entry.lease) {
       this.#next();
-      // Later, so that the next pair doesn't wait for it.
+      // Later, so that the next question doesn't wait for it.
       setTimeout(() => this.screen.state === "judging" && !this.prefetch.slow && this.news.show());
     }
     this.prefetch.answered(entry.lease);
@@ -408,7 +441,7 @@ class Labeling {
     if (this.siteState === "gone") return "gone";
     if (this.recalling) return "recalling";
     if (this.away && this.presence.doubtful && ["running", "paused"].includes(this.siteState)) return "unreachable";
-    if (this.player.pair) return "judging";
+    if (this.player.question) return "judging";
     if (this.siteState !== "running") return this.siteState;
     if (this.away && !this.prefetch.flowing) return "offline";
     return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";

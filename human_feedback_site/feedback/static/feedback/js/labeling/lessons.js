@@ -1,12 +1,14 @@
-// Examples with their answers, and a practice round before the first real pair.
+// Examples with their answers, and a practice round before the first real question.
 
 import { copied, element, part } from "../dom.js";
 import { Downloads } from "./downloads.js";
 import { Kept } from "./kept.js";
-import { Pair, Player } from "./player.js";
+import { KINDS, bestAndWorst } from "./kinds.js";
+import { Player, Question } from "./player.js";
 
 /**
- * @import { Api, Choice, Example, Page } from "./api.js"
+ * @import { Api, Example, Page } from "./api.js"
+ * @import { Choice } from "./kinds.js"
  * @import { Screen, State } from "./screen.js"
  */
 
@@ -70,14 +72,14 @@ export class Lessons {
   }
 }
 
-/** Return an example's decoded pair; a clip that can't be fetched is unplayable. @param {Example} example */
-async function pairOf(example, clips = clipsOf(example)) {
-  return new Pair(null, await clips).decode();
+/** Return an example's decoded question; a clip that can't be fetched is unplayable. @param {Example} example */
+async function questionOf(example, clips = clipsOf(example)) {
+  return new Question(null, example.kind, await clips).decode();
 }
 
 /** @param {Example} example */
 function clipsOf(example) {
-  return Promise.all([example.left, example.right].map(({ url }) => blobAt(url)));
+  return Promise.all(example.items.map(({ url }) => blobAt(url)));
 }
 
 /** @param {string} url */
@@ -95,27 +97,35 @@ async function showExamples(examples, nameOf) {
   const dialog = element("examples", HTMLDialogElement);
   const shown = examples.map((example) => {
     const item = copied("example");
-    const frames = { left: part(item, ".left .frame"), right: part(item, ".right .frame") };
+    const frames = example.items.map((_, place) => {
+      const frame = copied("example-clip");
+      frame.dataset.number = String(place + 1);
+      return frame;
+    });
+    const { best, worst } = bestAndWorst(KINDS[example.kind], example.better);
+    frames[best]?.classList.add("better");
+    frames[worst]?.classList.add("worse");
+    part(item, ".clips").dataset.kind = example.kind;
+    part(item, ".clips").append(...frames);
     part(item, ".verdict").textContent = nameOf(example.better);
     part(item, ".explanation").textContent = example.explanation;
-    item.querySelector(`.${example.better}`)?.classList.add("better");
     return { item, player: new Player(frames), example };
   });
   element("example-list").replaceChildren(...shown.map(({ item }) => item));
   dialog.showModal();
-  for (const { player, example } of shown) pairOf(example).then((pair) => player.show(pair));
+  for (const { player, example } of shown) questionOf(example).then((question) => player.show(question));
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
   for (const { player } of shown) player.show(null)?.release();
 }
 
-/** Practice round: pairs with known answers, shown one by one in place of real pairs. No answers are sent. */
+/** Practice round: questions with known answers, shown one by one in place of real ones. No answers are sent. */
 class Practice {
   #examples;
   #player;
   #screen;
   #end;
   /**
-   * Clips of the pairs. All are fetched when the first pair is shown, because links expire and people take breaks.
+   * Clips of the questions. All are fetched when the first question is shown, because links expire and people take breaks.
    * @type {(Promise<(Blob | null)[]> | undefined)[]}
    */
   #clips = [];
@@ -127,7 +137,7 @@ class Practice {
    * @param {Example[]} examples
    * @param {Player} player
    * @param {Screen} screen
-   * @param {() => void} end called after the last pair
+   * @param {() => void} end called after the last question
    */
   constructor(examples, player, screen, end) {
     this.#examples = examples;
@@ -138,9 +148,9 @@ class Practice {
 
   async start() {
     this.#enter("loading");
-    const pair = await pairOf(this.#examples[this.#at], this.#clips[this.#at]);
+    const question = await questionOf(this.#examples[this.#at], this.#clips[this.#at]);
     if (!this.#clips.length) this.#clips = this.#examples.map((example, at) => (at ? clipsOf(example) : undefined));
-    this.#player.show(pair)?.release();
+    this.#player.show(question)?.release();
     this.#screen.practice({ number: this.#at + 1, of: this.#examples.length });
     this.#enter("practice");
   }
@@ -152,7 +162,7 @@ class Practice {
     this.#screen.feedback(this.#examples[this.#at], choice);
   }
 
-  /** Continue with the next practice pair, or end the round. */
+  /** Continue with the next practice question, or end the round. */
   next() {
     if (this.state !== "feedback") return;
     this.#screen.feedback(null);

@@ -1,4 +1,4 @@
-// A card that tells labelers between pairs about a new video of the agent, and how many answers it is built on.
+// A card that tells labelers between questions about a new video of the agent, and how many answers it is built on.
 
 import { counted, element } from "../dom.js";
 

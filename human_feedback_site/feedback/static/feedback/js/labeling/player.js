@@ -1,45 +1,44 @@
-// Plays two clips that start and restart in the same frame.
+// Plays the clips of a question, which start and restart in the same frame.
 
 import { Emitter } from "./emitter.js";
 
 /**
- * @typedef {"left" | "right"} Side
- * @typedef {HTMLVideoElement | "unplayable" | null} Video null until decoded
+ * @import { KindName } from "./kinds.js"
+ *
+ * @typedef {HTMLVideoElement | "unplayable"} Video
  */
 
-/** @type {Side[]} */
-const SIDES = ["left", "right"];
 const UNPLAYABLE = "unplayable";
 // A phone in power-saving mode may not decode before playing, so "canplaythrough" may never fire.
 const DECODE_MS = 5_000;
-// A seek that never finishes must not stop both clips.
+// A seek that never finishes must not stop all clips.
 const REWIND_MS = 500;
 const RATES = [1, 0.5, 0.25];
 
-/** Two fetched clips, and their video elements once decoded. */
-export class Pair {
+/** The fetched clips of a question, and their video elements once decoded. */
+export class Question {
   #blobs;
-  /** @type {Promise<Pair> | null} */
+  /** @type {Promise<Question> | null} */
   #decoding = null;
-  /** @type {Video} */
-  left = null;
-  /** @type {Video} */
-  right = null;
+  /** The clips in the order of the screen; empty until decoded. @type {Video[]} */
+  clips = [];
 
   /**
    * @param {string | null} lease UUID of the lease; null for an example
-   * @param {(Blob | null)[]} blobs left and right clip; null for one that could not be fetched
+   * @param {KindName} kind
+   * @param {(Blob | null)[]} blobs clips in the order of the screen; null for one that could not be fetched
    */
-  constructor(lease, blobs) {
+  constructor(lease, kind, blobs) {
     this.lease = lease;
+    this.kind = kind;
     this.#blobs = blobs;
   }
 
   get decoded() {
-    return this.left !== null;
+    return this.clips.length > 0;
   }
 
-  /** Create and load the video elements. Resolves to this pair; never rejects. */
+  /** Create and load the video elements. Resolves to this question; never rejects. */
   decode() {
     this.#decoding ??= this.#decode();
     return this.#decoding;
@@ -48,26 +47,26 @@ export class Pair {
   async #decode() {
     await null; // let the caller set #decoding to this attempt first
     const attempt = this.#decoding;
-    const videos = await Promise.all(this.#blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
-    if (attempt === this.#decoding) [this.left, this.right] = videos;
-    else letGo(videos); // the pair was released meanwhile
+    const clips = await Promise.all(this.#blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
+    if (attempt === this.#decoding) this.clips = clips;
+    else letGo(clips); // the question was released meanwhile
     return this;
   }
 
   /** The videos that can be played. */
   get videos() {
-    return [this.left, this.right].filter(isPlayable);
+    return this.clips.filter(isPlayable);
   }
 
   get playable() {
-    return this.videos.length === 2;
+    return this.videos.length === this.#blobs.length;
   }
 
   pause() {
     for (const video of this.videos) video.pause();
   }
 
-  /** Pause both videos at the beginning, ready to start immediately. Resolves when both are there. */
+  /** Pause all videos at the beginning, ready to start immediately. Resolves when all are there. */
   async rewind() {
     this.pause();
     const moved = this.videos.filter((video) => video.currentTime > 0);
@@ -78,7 +77,7 @@ export class Pair {
   release() {
     const videos = this.videos;
     this.pause();
-    [this.left, this.right, this.#decoding] = [null, null, null];
+    [this.clips, this.#decoding] = [[], null];
     letGo(videos);
   }
 }
@@ -94,7 +93,7 @@ function letGo(videos) {
 
 /** @param {Video} video @returns {video is HTMLVideoElement} */
 function isPlayable(video) {
-  return video !== null && video !== UNPLAYABLE;
+  return video !== UNPLAYABLE;
 }
 
 /** @param {Blob} blob @returns {Promise<Video>} */
@@ -119,12 +118,13 @@ function sought(video, time) {
 }
 
 /**
- * Plays one pair at a time. Event: `change` (a new pair, pause or speed).
- * @extends {Emitter<{ change: [] }>}
+ * Plays one question at a time. Events: `shown` (a question, before its clips are placed; null for none), `change` (a
+ * new question, pause or speed).
+ * @extends {Emitter<{ shown: [Question | null], change: [] }>}
  */
 export class Player extends Emitter {
-  /** @type {Pair | null} */
-  #pair = null;
+  /** @type {Question | null} */
+  #question = null;
   #frames;
   #turn = 0;
   #sight = new Stopwatch();
@@ -133,7 +133,7 @@ export class Player extends Emitter {
   /** True if the browser requires a touch before it plays anything, as phones do in power-saving mode. */
   blocked = false;
 
-  /** @param {Record<Side, HTMLElement>} frames elements that will contain the videos */
+  /** @param {HTMLElement[]} frames elements that will contain the videos, at least as many as a question has */
   constructor(frames) {
     super();
     this.#frames = frames;
@@ -144,16 +144,16 @@ export class Player extends Emitter {
     });
   }
 
-  get pair() {
-    return this.#pair;
+  get question() {
+    return this.#question;
   }
 
-  /** Time in ms that both clips have been visible since they first played. */
+  /** Time in ms that all clips have been visible since they first played. */
   get shownMs() {
     return Math.round(this.#sight.ms);
   }
 
-  /** Length of the longer clip in seconds. */
+  /** Length of the longest clip in seconds. */
   get duration() {
     return Math.max(0, ...this.#videos.map((video) => video.duration).filter(Number.isFinite));
   }
@@ -163,30 +163,31 @@ export class Player extends Emitter {
     return Math.max(0, ...this.#videos.map((video) => video.currentTime));
   }
 
-  /** Show a pair and start it; null clears the screen. Returns the previous pair. @param {Pair | null} pair */
-  show(pair) {
-    const before = this.#pair;
+  /** Show a question and start it; null clears the screen. Returns the previous one. @param {Question | null} question */
+  show(question) {
+    const before = this.#question;
     before?.pause();
-    this.#pair = pair;
+    this.#question = question;
+    this.emit("shown", question);
     this.#sight = new Stopwatch();
-    for (const side of SIDES) this.#place(this.#frames[side], pair?.[side] ?? null);
+    for (const [place, frame] of this.#frames.entries()) this.#place(frame, question?.clips[place]);
     this.restart();
     return before;
   }
 
-  /** Restart both clips in the same frame: neither starts before both are at the beginning. */
+  /** Restart all clips in the same frame: none starts before all are at the beginning. */
   async restart() {
     const turn = ++this.#turn;
     this.#setPaused(false);
     const moved = this.position > 0;
-    const rewound = this.#pair?.rewind();
-    if (moved) await rewound; // no need to wait if both are already at the beginning
+    const rewound = this.#question?.rewind();
+    if (moved) await rewound; // no need to wait if all are already at the beginning
     if (turn === this.#turn) this.#play();
   }
 
   /** Pause or resume. */
   toggle() {
-    if (!this.#pair) return;
+    if (!this.#question) return;
     if (this.paused) {
       this.#setPaused(false);
       this.#play();
@@ -195,23 +196,23 @@ export class Player extends Emitter {
     }
   }
 
-  /** Switch to the next slower speed, or from the slowest to full speed; it also applies to later pairs. */
+  /** Switch to the next slower speed, or from the slowest to full speed; it also applies to later questions. */
   slow() {
     this.rate = RATES[(RATES.indexOf(this.rate) + 1) % RATES.length];
     for (const video of this.#videos) video.playbackRate = this.rate;
     this.emit("change");
   }
 
-  /** Pause both clips at a position. @param {number} time in seconds */
+  /** Pause all clips at a position. @param {number} time in seconds */
   seek(time) {
     this.#turn += 1;
-    this.#pair?.pause();
+    this.#question?.pause();
     for (const video of this.#videos) video.currentTime = Math.min(Math.max(time, 0), video.duration || 0);
     this.#setPaused(true);
   }
 
   get #videos() {
-    return this.#pair?.videos ?? [];
+    return this.#question?.videos ?? [];
   }
 
   async #play() {
@@ -219,19 +220,19 @@ export class Player extends Emitter {
     const videos = this.#videos;
     for (const video of videos) video.playbackRate = this.rate;
     try {
-      // Skip ended videos: play() would restart them, behind the other clip.
+      // Skip ended videos: play() would restart them, behind the other clips.
       await Promise.all(videos.filter((video) => !video.ended).map((video) => video.play()));
       this.#setBlocked(false);
-      if (this.#pair && !document.hidden) sight.start();
+      if (this.#question && !document.hidden) sight.start();
     } catch (error) {
       if (error instanceof Error && error.name === "NotAllowedError") this.#setBlocked(true);
     }
   }
 
-  /** @param {HTMLElement} frame @param {Video} video */
+  /** @param {HTMLElement} frame @param {Video} [video] */
   #place(frame, video) {
     frame.classList.toggle(UNPLAYABLE, video === UNPLAYABLE);
-    if (!isPlayable(video)) {
+    if (!video || !isPlayable(video)) {
       frame.replaceChildren();
       return;
     }
@@ -249,7 +250,7 @@ export class Player extends Emitter {
   /** @param {boolean} blocked */
   #setBlocked(blocked) {
     this.blocked = blocked;
-    for (const frame of Object.values(this.#frames)) frame.classList.toggle("blocked", blocked);
+    for (const frame of this.#frames) frame.classList.toggle("blocked", blocked);
   }
 }
 

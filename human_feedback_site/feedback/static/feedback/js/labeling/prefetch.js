@@ -1,29 +1,30 @@
-// Prefetches the next pairs: leases them, downloads their clips completely, so that expired links and connection gaps
-// don't matter, and decodes the first few, so that the next pair appears immediately.
+// Prefetches the next questions: leases them, downloads their clips completely, so that expired links and connection gaps
+// don't matter, and decodes the first few, so that the next question appears immediately.
 
 import { Downloads } from "./downloads.js";
 import { Emitter } from "./emitter.js";
-import { Pair } from "./player.js";
+import { KINDS } from "./kinds.js";
+import { Question } from "./player.js";
 
 /** @import { Api, Lease, Leases } from "./api.js" */
 
 const AHEAD = 8;
-// On a slow connection, don't lease more pairs than can be downloaded in this time, and at first only a few.
+// On a slow connection, don't lease more questions than can be downloaded in this time, and at first only a few.
 const AHEAD_MS = 60_000;
 const AHEAD_AT_FIRST = 2;
 const MOST_LEASES = 10; // the most that the site grants at once
 const DECODED = 3;
 const LINK_ATTEMPTS = 2;
-// Limit on ready pairs, which grow beyond AHEAD when several answers are undone in a row.
+// Limit on ready questions, which grow beyond AHEAD when several answers are undone in a row.
 const MOST_READY = 12;
 const REST_EVERY_MS = 1_000;
 
 /**
- * Leases of this page and their pairs. Leases are identified by UUID unless stated otherwise.
+ * Leases of this page and their questions. Leases are identified by UUID unless stated otherwise.
  *
- * Events: `reply` (response to a request for leases), `ready` (a pair can be taken), `lost` (the lease on screen was
+ * Events: `reply` (response to a request for leases), `ready` (a question can be taken), `lost` (the lease on screen was
  * lost), `failed` (a request for leases failed), `slow` (clips can't be fetched; retries continue), `rest` (estimated
- * time in ms until the next pair is downloaded; null if not known).
+ * time in ms until the next question is downloaded; null if not known).
  * @extends {Emitter<{ reply: [Leases], ready: [], lost: [], failed: [unknown], slow: [], rest: [number | null] }>}
  */
 export class Prefetch extends Emitter {
@@ -31,9 +32,9 @@ export class Prefetch extends Emitter {
   #pending;
   #downloads = new Downloads();
   #restAt = 0;
-  /** @type {Pair[]} */
+  /** @type {Question[]} */
   #ready = [];
-  /** @type {Map<string, Promise<Pair | null>>} */
+  /** @type {Map<string, Promise<Question | null>>} */
   #loading = new Map();
   /** @type {Set<string>} */
   #answered = new Set();
@@ -72,44 +73,44 @@ export class Prefetch extends Emitter {
     this.emit("rest", this.#downloads.restMs);
   }
 
-  /** Number of pairs to lease in addition to the one on screen. */
+  /** Number of questions to lease in addition to the one on screen. */
   get #ahead() {
-    const { pairMs } = this.#downloads;
-    if (pairMs === null) return AHEAD_AT_FIRST;
-    return Math.max(1, Math.min(AHEAD, Math.floor(AHEAD_MS / pairMs)));
+    const { questionMs } = this.#downloads;
+    if (questionMs === null) return AHEAD_AT_FIRST;
+    return Math.max(1, Math.min(AHEAD, Math.floor(AHEAD_MS / questionMs)));
   }
 
   get ready() {
     return this.#ready.length;
   }
 
-  /** True while any pair is being fetched or decoded, or is ready. */
+  /** True while any question is being fetched or decoded, or is ready. */
   get loading() {
     return this.#loading.size + this.#ready.length > 0;
   }
 
-  /** Take the next ready pair for the screen; null if there is none. */
+  /** Take the next ready question for the screen; null if there is none. */
   take() {
-    const pair = this.#ready[0]?.decoded ? this.#ready.shift() : undefined;
-    this.shown = pair?.lease ?? null;
+    const question = this.#ready[0]?.decoded ? this.#ready.shift() : undefined;
+    this.shown = question?.lease ?? null;
     this.#decodeNext();
-    return pair ?? null;
+    return question ?? null;
   }
 
   /**
-   * Put a pair on screen out of turn; the current one comes next.
-   * @param {Pair} pair
-   * @param {Pair | null} current
+   * Put a question on screen out of turn; the current one comes next.
+   * @param {Question} question
+   * @param {Question | null} current
    */
-  interrupt(pair, current) {
+  interrupt(question, current) {
     if (current) {
       current.rewind();
       this.#ready.unshift(current);
     }
-    // The leases of dropped pairs stay valid; the site returns them again when there is room.
+    // The leases of dropped questions stay valid; the site returns them again when there is room.
     for (const far of this.#ready.splice(MOST_READY)) far.release();
     for (const far of this.#ready.slice(DECODED)) if (far.decoded) far.release();
-    this.shown = pair.lease;
+    this.shown = question.lease;
   }
 
   /** Never show this lease again: it was answered, here or in another tab. @param {string} lease */
@@ -118,14 +119,14 @@ export class Prefetch extends Emitter {
     this.#drop(lease);
   }
 
-  /** Return the pair of an undone answer, or null if its clips can't be fetched now. @param {Lease} lease */
+  /** Return the question of an undone answer, or null if its clips can't be fetched now. @param {Lease} lease */
   async recall(lease) {
     this.#answered.delete(lease.uuid);
-    const pair =
+    const question =
       this.#ready.find((each) => each.lease === lease.uuid) ??
       (await (this.#loading.get(lease.uuid) ?? this.#load(lease, true)));
-    this.#ready = this.#ready.filter((each) => each !== pair);
-    return (await pair?.decode()) ?? null;
+    this.#ready = this.#ready.filter((each) => each !== question);
+    return (await question?.decode()) ?? null;
   }
 
   /**
@@ -149,11 +150,11 @@ export class Prefetch extends Emitter {
 
   async #ask() {
     const unsaved = this.#pending();
-    const ours = [this.shown, ...this.#ready.map((pair) => pair.lease), ...this.#loading.keys()];
+    const ours = [this.shown, ...this.#ready.map((question) => question.lease), ...this.#loading.keys()];
     const held = ours.filter((lease) => lease !== null);
     const count = Math.min(MOST_LEASES, 1 + this.#ahead + unsaved.length);
     try {
-      const reply = await this.#api.leases({ count, held, shown: this.shown });
+      const reply = await this.#api.leases({ count, held, shown: this.shown, kinds: Object.keys(KINDS) });
       this.asked = true;
       for (const uuid of reply.lost) this.#drop(uuid);
       for (const lease of reply.leases) this.#add(lease);
@@ -166,54 +167,55 @@ export class Prefetch extends Emitter {
 
   /** @param {string} lease */
   #knows(lease) {
-    return lease === this.shown || this.#loading.has(lease) || this.#ready.some((pair) => pair.lease === lease);
+    return lease === this.shown || this.#loading.has(lease) || this.#ready.some((question) => question.lease === lease);
   }
 
   /** @param {Lease} lease */
   async #add(lease) {
     if (this.#knows(lease.uuid) || this.#answered.has(lease.uuid)) return;
-    const pair = await this.#load(lease);
-    if (!pair) return;
-    this.#ready.push(pair);
+    const question = await this.#load(lease);
+    if (!question) return;
+    this.#ready.push(question);
     await this.#decodeNext();
   }
 
-  /** Decode the first few pairs; emits `ready` once the very next one is decoded. */
+  /** Decode the first few questions; emits `ready` once the very next one is decoded. */
   async #decodeNext() {
-    await Promise.all(this.#ready.slice(0, DECODED).map((pair) => this.#decode(pair)));
+    await Promise.all(this.#ready.slice(0, DECODED).map((question) => this.#decode(question)));
   }
 
-  /** @param {Pair} pair */
-  async #decode(pair) {
-    if (pair.decoded) return;
-    await pair.decode();
+  /** @param {Question} question */
+  async #decode(question) {
+    if (question.decoded) return;
+    await question.decode();
     if (this.#ready[0]?.decoded) this.emit("ready");
   }
 
   /**
-   * Resolve to the pair of a lease; null if the lease was dropped meanwhile, or is retried later with new links.
+   * Resolve to the question of a lease; null if the lease was dropped meanwhile, or is retried later with new links.
    * @param {Lease} lease
    * @param {boolean} [urgent]
    */
   #load(lease, urgent) {
-    /** @type {Promise<Pair | null>} */
-    const loading = this.#prepare(lease, urgent).then((pair) => {
+    /** @type {Promise<Question | null>} */
+    const loading = this.#prepare(lease, urgent).then((question) => {
       const wanted = this.#loading.get(lease.uuid) === loading;
       if (wanted) this.#loading.delete(lease.uuid);
-      else pair?.release();
-      return wanted ? pair : null;
+      else question?.release();
+      return wanted ? question : null;
     });
     this.#loading.set(lease.uuid, loading);
     return loading;
   }
 
   /** @param {Lease} lease @param {boolean} [urgent] */
-  async #prepare({ uuid, comparison, left, right }, urgent) {
+  async #prepare({ uuid, comparison, kind, items }, urgent) {
     await null; // the lease must be in #loading first
     const isWanted = () => this.#loading.has(uuid);
-    const blobs = await Promise.all([left, right].map(({ url }) => this.#downloads.fetch(url, isWanted, urgent)));
+    this.#downloads.clips = items.length;
+    const blobs = await Promise.all(items.map(({ url }) => this.#downloads.fetch(url, isWanted, urgent)));
     if (blobs.includes(null) && this.#worthNewLinks(comparison)) return null;
-    return new Pair(uuid, blobs);
+    return new Question(uuid, kind, blobs);
   }
 
   /**
@@ -230,7 +232,7 @@ export class Prefetch extends Emitter {
   /** @param {string} lease */
   #drop(lease) {
     if (this.#loading.delete(lease)) this.#downloads.prune();
-    const at = this.#ready.findIndex((pair) => pair.lease === lease);
+    const at = this.#ready.findIndex((question) => question.lease === lease);
     if (at >= 0) this.#ready.splice(at, 1)[0].release();
   }
 }

@@ -2,7 +2,7 @@
 
 import { Emitter } from "./emitter.js";
 
-// A labeler who does nothing for this long is considered gone; the lease then expires and others get the pair.
+// A labeler who does nothing for this long is considered gone; the lease then expires and others get the question.
 const GONE_MS = 2 * 60_000;
 // A shorter visit to another tab doesn't count as an absence.
 const GLANCE_MS = 5_000;

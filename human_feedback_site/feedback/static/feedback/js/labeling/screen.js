@@ -1,21 +1,24 @@
 // Display of the labeling page: writes to the page and makes no decisions.
 
 import { all, copied, counted, element, filled, localized, part } from "../dom.js";
+import { KINDS, bestAndWorst, isClose } from "./kinds.js";
 
 /**
  * @import { Counted } from "../dom.js"
- * @import { Choice, Episode, Example } from "./api.js"
+ * @import { Episode, Example } from "./api.js"
  * @import { KeyText } from "./key_editor.js"
+ * @import { Choice, KindName, Press } from "./kinds.js"
  * @import { KeptEntry } from "./outbox.js"
- * @import { Side } from "./player.js"
  *
- * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
- *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
- * @typedef {Line | "everyone" | "next_pair" | "other_answer" | "of_all" | "of_start" | "of_yours" |
- *   "right_answer" | "slow_minutes" | "slow_seconds" | "step" | "undone"} Text
+ * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "nothing_to_undo" | "practice_done" | "still_away" |
+ *   "undo_later" | "undo_refused" | "undone_closed"} SameLine message that disappears by itself
+ * @typedef {"lost" | "unplayable"} KindLine the same, in words that fit the kind of question
+ * @typedef {SameLine | "clip" | "close_answer" | "everyone" | "other_answer" | "of_all" | "of_start" | "of_yours" |
+ *   "right_answer" | "slow_minutes" | "slow_seconds" | "step"} Text
  * @typedef {Record<Choice | "undo", string>} Names
  * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
  * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
+ * @typedef {SameLine | KindLine} Line
  *
  * @typedef {"loading" | "judging" | "practice" | "feedback" | "recalling" | "empty" | "offline" | "unreachable" |
  *   "paused" | "finished" | "stopped" | "done" | "gone"} State name of the panel that the style sheet shows
@@ -37,16 +40,63 @@ export class Screen {
   #whole = this.#own;
   #starts = false;
   #main = part(document, "main");
+  #clips = [...all(".stage .clip")];
+  /** @type {KindName} */
+  #kind;
   /** @type {State} */
   #state = "loading";
   /** False while the site can't be reached or has shut down. */
   reachable = true;
 
-  /** @param {Messages} messages texts in the user's language */
-  constructor(messages) {
+  /** @param {Messages} messages texts in the user's language @param {KindName} kind */
+  constructor(messages, kind) {
     this.#messages = messages;
-    /** @type {Record<Side, HTMLElement>} */
-    this.frames = { left: element("frame-left"), right: element("frame-right") };
+    /** Elements that contain the clips, in the order of the screen. */
+    this.frames = this.#clips.map((clip) => part(clip, ".frame"));
+    this.#kind = kind;
+    this.#renderKind();
+  }
+
+  /** The kind of the question on screen. */
+  get kind() {
+    return KINDS[this.#kind];
+  }
+
+  /** @param {KindName} kind */
+  ask(kind) {
+    if (kind === this.#kind) return;
+    this.#main.dataset.kind = this.#kind = kind;
+    this.#renderKind();
+  }
+
+  #renderKind() {
+    for (const [place, clip] of this.#clips.entries()) {
+      const [press] = this.kind.clips[place] ?? [];
+      clip.hidden = place >= this.kind.clips.length;
+      const name =
+        press && this.kind.presses === 1 ? this.nameOf(press) : filled(this.#messages.clip, { number: place + 1 });
+      clip.setAttribute("aria-label", name);
+    }
+    element("scrub").setAttribute("aria-label", this.#ofKind.position ?? "");
+    this.#renderDisabled();
+  }
+
+  /** Buttons and texts of the kind of question on screen. */
+  get #answers() {
+    return part(document, `.answers[data-kinds~="${this.#kind}"]`);
+  }
+
+  get #ofKind() {
+    return this.#answers.dataset;
+  }
+
+  #renderDisabled() {
+    const open = ["judging", "practice"].includes(this.state);
+    // Not `disabled`, because a disabled button loses the keyboard focus and the labeler would have to find it again.
+    for (const button of all("[data-choice]")) button.setAttribute("aria-disabled", String(!open));
+    for (const [place, clip] of this.#clips.entries()) {
+      clip.setAttribute("aria-disabled", String(!open || !this.kind.clips[place]?.length));
+    }
   }
 
   /** @returns {State} */
@@ -57,15 +107,13 @@ export class Screen {
   set state(state) {
     if (state === this.state) return;
     this.#main.dataset.state = this.#state = state;
-    for (const button of all("[data-choice]")) {
-      // Not `disabled`, because a disabled button loses the keyboard focus and the labeler would have to find it again.
-      button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
-    }
+    this.#renderDisabled();
     this.#fillStrip();
-    const pairsLeft = ["judging", "practice", "feedback", "recalling"].includes(state);
-    part(document, "[data-pairs-left]").hidden = !pairsLeft;
-    part(document, "[data-no-pairs-left]").hidden = pairsLeft;
-    element("panel-status").textContent = document.querySelector(`[data-panel="${state}"] h2`)?.textContent ?? "";
+    const someLeft = ["judging", "practice", "feedback", "recalling"].includes(state);
+    part(document, "[data-some-left]").hidden = !someLeft;
+    part(document, "[data-none-left]").hidden = someLeft;
+    const title = document.querySelector(`[data-panel="${state}"] h2`);
+    element("panel-status").textContent = title instanceof HTMLElement ? title.innerText : "";
   }
 
   /** @param {string} text */
@@ -137,8 +185,8 @@ export class Screen {
 
   /**
    * Show the progress of the whole experiment.
-   * @param {number} answered number of pairs with an answer, from all labelers
-   * @param {number | null} wanted number of pairs wanted; null for no limit
+   * @param {number} answered number of questions with an answer, from all labelers
+   * @param {number | null} wanted number of answers wanted; null for no limit
    * @param {boolean} starts true if training starts after the last of them
    */
   progress(answered, wanted, starts) {
@@ -217,7 +265,7 @@ export class Screen {
     return !element("episode").hidden;
   }
 
-  /** Show the video of a full episode next to the pairs; null hides it. @param {Episode | null} episode */
+  /** Show the video of a full episode next to the clips; null hides it. @param {Episode | null} episode */
   showEpisode(episode) {
     const video = element("episode-video", HTMLVideoElement);
     element("episode").hidden = episode === null;
@@ -229,7 +277,7 @@ export class Screen {
   }
 
   /**
-   * Show which practice pair is on screen; null at the end of the round.
+   * Show which practice question is on screen; null at the end of the round.
    * @param {{ number: number, of: number } | null} at
    */
   practice(at) {
@@ -243,14 +291,36 @@ export class Screen {
    * @param {Choice} [choice]
    */
   feedback(example, choice) {
-    for (const [side, frame] of Object.entries(this.frames)) frame.classList.toggle("better", side === example?.better);
-    if (!example) return;
+    this.#mark(example?.better);
+    if (!example || !choice) return;
     const isRight = choice === example.better;
-    element("feedback").classList.toggle("right", isRight);
-    const { right_answer, other_answer } = this.#messages;
-    element("feedback-verdict").textContent = isRight ? right_answer : `${other_answer} ${this.#nameHere(example.better)}`;
+    const nearly = isClose(this.kind, choice, example.better);
+    element("feedback").classList.toggle("right", isRight || nearly);
+    const { right_answer, close_answer, other_answer } = this.#messages;
+    const other = `${nearly ? close_answer : other_answer} ${this.#nameHere(example.better)}`;
+    element("feedback-verdict").textContent = isRight ? right_answer : other;
     element("feedback-text").textContent = example.explanation;
     part(element("feedback"), "button").focus();
+  }
+
+  /** Mark the clips that a choice calls the best and the worst. @param {string} [choice] */
+  #mark(choice = "") {
+    const { best, worst } = bestAndWorst(this.kind, choice);
+    for (const [place, frame] of this.frames.entries()) {
+      frame.classList.toggle("better", place === best);
+      frame.classList.toggle("worse", place === worst);
+    }
+  }
+
+  /** Show what was pressed first for a choice that needs two presses; null if nothing was. @param {Press | null} first */
+  selected(first) {
+    if (this.kind.presses === 1) return;
+    this.#mark(first ?? "");
+    for (const button of this.#answers.querySelectorAll("[aria-pressed]")) {
+      button.setAttribute("aria-pressed", String(button.getAttribute("data-choice") === first));
+    }
+    const step = part(this.#answers, "[data-second]");
+    step.textContent = first ? filled(step.dataset.second ?? "", { first }) : step.dataset.first ?? "";
   }
 
   /** Show or hide the warning about careless answers. @param {boolean} is */
@@ -270,15 +340,15 @@ export class Screen {
 
   /** Announce the answer to screen readers. @param {Choice} choice */
   announce(choice) {
-    element("said").textContent = `${this.#nameHere(choice)}. ${this.#messages.next_pair}`;
+    element("said").textContent = `${this.#nameHere(choice)}. ${this.#ofKind.next}`;
   }
 
-  /** Announce to screen readers that an answer was undone and its pair is on screen again. */
+  /** Announce to screen readers that an answer was undone and its question is on screen again. */
   announceUndone() {
-    element("said").textContent = this.#messages.undone;
+    element("said").textContent = this.#ofKind.undone ?? "";
   }
 
-  /** Show how long the next pair will take on a slow connection. @param {number | null} ms null if not known */
+  /** Show how long the next question will take on a slow connection. @param {number | null} ms null if not known */
   rest(ms) {
     const seconds = Math.ceil((ms ?? 0) / 1000);
     const { slow_seconds, slow_minutes } = this.#messages;
@@ -311,8 +381,8 @@ export class Screen {
     element("away-failing").hidden = !is;
   }
 
-  /** Offer to continue with loaded pairs while the site can't be reached. @param {boolean} are */
-  pairsAreHere(are) {
+  /** Offer to continue with loaded questions while the site can't be reached. @param {boolean} are */
+  questionsAreHere(are) {
     part(document, "[data-action=anyway]").hidden = !are;
   }
 
@@ -326,9 +396,9 @@ export class Screen {
     element("help", HTMLDialogElement).showModal();
   }
 
-  /** Highlight the button of a choice, also after a key press. @param {Choice} choice */
-  flash(choice) {
-    const button = part(document, `.answer[data-choice="${choice}"]`);
+  /** Highlight a pressed button, also after a key press. @param {Press} press */
+  flash(press) {
+    const button = part(this.#answers, `.answer[data-choice="${press}"]`);
     button.classList.add("chosen");
     setTimeout(() => button.classList.remove("chosen"), FLASH_MS);
   }
@@ -336,7 +406,7 @@ export class Screen {
   /** Show a message that disappears by itself. @param {Line} message @param {string} [detail] */
   say(message, detail = "") {
     const toast = element("toast");
-    toast.textContent = [this.#messages[message], detail].filter(Boolean).join(" ");
+    toast.textContent = [this.#ofKind[message] ?? this.#messages[/** @type {SameLine} */ (message)], detail].filter(Boolean).join(" ");
     toast.classList.add("visible");
     clearTimeout(this.#toastTimer);
     this.#toastTimer = setTimeout(() => toast.classList.remove("visible"), TOAST_MS);

@@ -51,7 +51,7 @@ export class Transport {
   }
 
   #moves() {
-    return this.#player.pair !== null && !this.#player.paused;
+    return this.#player.question !== null && !this.#player.paused;
   }
 
   #follow() {
