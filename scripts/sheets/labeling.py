@@ -65,7 +65,7 @@ def changes_keys(page: Page) -> None:
     """Open the help and give both clips keys on the left of the keyboard."""
     presses("?", after="#help[open]")(page)
     for shortcut, key in (("left", "a"), ("right", "d")):
-        page.locator(f"#help [data-shortcut={shortcut}]").click()
+        page.locator(f"#help [data-shortcut={shortcut}]:visible").click()
         page.keyboard.press(key)
 
 

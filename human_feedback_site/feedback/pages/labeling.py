@@ -124,7 +124,7 @@ def _messages() -> dict[str, Any]:
             "slightly_right": _("The bottom clip is slightly better"),
             "clearly_right": _("The bottom clip is clearly better"),
         },
-        "clip": _("Clip {number}"),
+        "clip": _("Clip %(number)s") % {"number": "{number}"},
         "clips_away": _("The clips can’t be loaded; trying again."),
         "close_answer": _("Close. Our answer:"),
         "key_changed": _("The new key is {key}."),

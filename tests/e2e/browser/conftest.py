@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -19,6 +20,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, exp
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from human_feedback_site.feedback.kinds import ITEMS, KINDS
 from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.services import accounts, experiments
 from teacher.storage import open_storage
@@ -88,21 +90,22 @@ class Site:
         accounts.invite(self.experiment, name)
         return accounts.invite_url(self.experiment, name, self.url)
 
-    def add(self, count: int, phase: str = "training") -> list[UUID]:
-        """Register comparisons whose first clip is red and whose second is blue."""
+    def add(self, count: int, phase: str = "training", kind: str = "pair") -> list[UUID]:
+        """Register comparisons whose clips are red and blue by turns; the first one is red."""
         uuids = [uuid4() for _ in range(count)]
         new = []
         for uuid in uuids:
-            first, second = (f"hopper/{uuid}/{side}.mp4" for side in ("first", "second"))
-            for key, clip in zip((first, second), self.clips, strict=True):
+            keys = [f"hopper/{uuid}/{item}.mp4" for item in ITEMS[: KINDS[kind].size]]
+            for key, clip in zip(keys, cycle(self.clips), strict=False):
                 self.store.put(key, clip)
-            new.append(experiments.NewComparison(uuid, "pair", phase, 100, 1, [(first, 2.0), (second, 1.0)]))
+            items = list(zip(keys, (2.0, 1.0, 3.0, 0.0), strict=False))
+            new.append(experiments.NewComparison(uuid, kind, phase, 100, 1, items))
         experiments.register_comparisons(self.experiment, new)
         return uuids
 
-    def explain(self, better: str, explanation: str, *, practice: bool = False) -> None:
+    def explain(self, better: str, explanation: str, *, practice: bool = False, kind: str = "pair") -> None:
         """Add an example, of a comparison that is not asked any more."""
-        comparison = Comparison.objects.get(uuid=self.add(1)[0])
+        comparison = Comparison.objects.get(uuid=self.add(1, kind=kind)[0])
         experiments.cancel_comparisons(self.experiment, [comparison.uuid])
         Example.objects.create(
             experiment=self.experiment,

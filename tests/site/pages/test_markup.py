@@ -160,7 +160,9 @@ def template_texts() -> Iterator[str]:
 
 def python_texts() -> Iterator[str]:
     for path in (
-        each for folder in ("pages", "models", "services", "queue") for each in APP.glob(f"{folder}/**/*.py")
+        each
+        for folder in ("kinds", "pages", "models", "services", "queue")
+        for each in APP.glob(f"{folder}/**/*.py")
     ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
