@@ -27,8 +27,8 @@ endef
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labelers
-	@BOTS=$(BOTS) $(BIN)/python scripts/demo.py
+demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labelers; FEEDBACK=rating asks for ratings
+	@BOTS=$(BOTS) FEEDBACK=$(FEEDBACK) $(BIN)/python scripts/demo.py
 
 stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole experiment on it
 	@$(BIN)/python -m stack --bots $(BOTS) $(OPTIONS)

@@ -164,26 +164,18 @@ def _uuid(rng: random.Random) -> UUID:
 
 def _pair(media: Path, name: str, rng: random.Random, *, known: bool) -> Registration:
     uuid = _uuid(rng)
-    returns = {"first": rng.random(), "second": rng.random()}
-    clips = {}
-    for side, value in returns.items():
-        clips[side] = ClipReference(f"{name}/{uuid}/{side}.mp4", value)
-        path = media / clips[side].key
+    clips = [ClipReference(f"{name}/{uuid}/{side}.mp4", rng.random()) for side in ("first", "second")]
+    for clip in clips:
+        path = media / clip.key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(CLIP)
-    pair = Registration(
-        uuid=uuid, phase="training", step=0, priority=0, first=clips["first"], second=clips["second"]
-    )
-    if not known:
-        return pair
-    better = "first" if returns["first"] > returns["second"] else "second"
-    return Registration(**{**vars(pair), "gold": better})
+    pair = Registration(uuid=uuid, phase="training", step=0, priority=0, items=tuple(clips))
+    return replace(pair, gold=_truth(pair)) if known else pair
 
 
 def _truth(pair: Registration) -> str:
-    assert pair.first.true_return is not None
-    assert pair.second.true_return is not None
-    return "first" if pair.first.true_return > pair.second.true_return else "second"
+    first, second = (clip.true_return or 0.0 for clip in pair.items)
+    return "first" if first > second else "second"
 
 
 def _wait(client: FeedbackClient, name: str, bots: Sequence[Bot]) -> None:

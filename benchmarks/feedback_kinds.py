@@ -93,8 +93,8 @@ class Fit:
 def fits(seeds: Sequence[int]) -> Iterator[Fit]:
     """Yield all fits, ordered by seed."""
     for seed, task, noise, drift in itertools.product(seeds, TASKS, NOISE, (False, True)):
-        for kind, answers in itertools.product(KINDS, ANSWERS):
-            yield Fit(task, kind, answers, noise, drift, seed)
+        for kind, answers in itertools.product(KINDS.values(), ANSWERS):
+            yield Fit(task, kind.name, answers, noise, drift, seed)
 
 
 @cache

@@ -133,10 +133,8 @@ def publish(site: SiteHandle, effort: Effort, folder: Path) -> Iterator[str]:
         keys = [f"{NAME}/{uuid}/{side}.mp4" for side in ("first", "second")]
         for key in keys:
             store.put(key, clips[next(numbers) % len(clips)])
-        first, second = (ClipReference(key, 0.0) for key in keys)
-        registrations.append(
-            Registration(uuid=uuid, phase="training", step=0, priority=1, first=first, second=second)
-        )
+        items = tuple(ClipReference(key, 0.0) for key in keys)
+        registrations.append(Registration(uuid=uuid, phase="training", step=0, priority=1, items=items))
     for start in range(0, len(registrations), MAX_COMPARISONS_PER_REQUEST):
         client.register(NAME, registrations[start : start + MAX_COMPARISONS_PER_REQUEST])
     return (invitation(site, f"labeler-{number}") for number in itertools.count())

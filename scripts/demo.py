@@ -1,7 +1,7 @@
 """Program behind ``make demo``: teach a hopper from a browser on this machine.
 
-The environment variable ``BOTS`` adds that many scripted labelers. If OpenGL isn't available to render the
-hopper, the demo uses a pendulum, which doesn't need it.
+The environment variable ``BOTS`` adds that many scripted labelers, and ``FEEDBACK`` sets the kind of
+question. If OpenGL isn't available to render the hopper, the demo uses a pendulum, which doesn't need it.
 """
 
 import json
@@ -12,17 +12,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import get_args
 
 import requests
 
 from teacher.clips.trial import check_drawing
 from teacher.envs.tasks import describe_task
 from teacher.errors import RenderError
+from teacher.settings.options import KindName
 
 STATE_DIR = Path("state")
 PROMPTS = {
-    "ShortHopper-v1": "Choose the clip in which the robot moves forward better without falling over.",
-    "Pendulum-v1": "Choose the clip in which the pendulum stands up better, or swings up further.",
+    "ShortHopper-v1": "The better the robot moves forward without falling over, the better.",
+    "Pendulum-v1": "The better the pendulum stands up, or the further it swings up, the better.",
 }
 HOPPER, PENDULUM = PROMPTS
 
@@ -32,6 +34,11 @@ def main() -> int:
     bots = os.environ.get("BOTS") or "0"
     if not bots.isdigit():
         print(f"demo: BOTS must be a number of labelers such as 3, not {bots!r}", file=sys.stderr)
+        return 2
+    feedback = os.environ.get("FEEDBACK") or "pair"
+    if feedback not in get_args(KindName):
+        kinds = ", ".join(get_args(KindName))
+        print(f"demo: FEEDBACK must be one of {kinds}, not {feedback!r}", file=sys.stderr)
         return 2
     count = int(bots)
     missing = why_no_hopper()
@@ -49,6 +56,8 @@ def main() -> int:
         "1e6",
         "--prompt",
         PROMPTS[env_id],
+        "--feedback",
+        feedback,
         "--state_dir",
         str(STATE_DIR),
     ]

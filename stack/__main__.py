@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,6 +28,7 @@ from stack.site import ADMIN, Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from teacher.errors import TeacherError
 from teacher.settings.arguments import INTERRUPTED, OneLineParser
+from teacher.settings.options import KindName
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -63,6 +64,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--pretrain-labels",
         type=_at_least(1),
         help="number of labels to collect before training (default: a quarter of --labels)",
+    )
+    whole.add_argument(
+        "--feedback",
+        choices=get_args(KindName),
+        default="pair",
+        help="kind of question (default: %(default)s)",
     )
     whole.add_argument(
         "--steps",
@@ -171,6 +178,7 @@ def _experiment_options(options: argparse.Namespace) -> ExperimentOptions:
         pretrain_labels=options.pretrain_labels,
         steps=options.steps,
         bots=options.bots,
+        feedback=options.feedback,
     )
 
 

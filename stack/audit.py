@@ -16,17 +16,18 @@ from uuid import UUID
 from rich.table import Table
 
 from stack.process import StackError
+from teacher.data.decisions import CANT_TELL, CERTAIN
 from teacher.data.ledger import Answered, Ledger
+from teacher.queries.kinds import KINDS
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
 """Function that runs a SELECT statement on the site's database and returns the rows."""
 
-TARGETS = {"first": 1.0, "second": 0.0, "equal": 0.5}
-
 _LABELS = """
-    SELECT experiment.name, label.uuid, comparison.uuid, label.choice, label.swapped,
+    SELECT experiment.name, label.uuid, comparison.uuid, comparison.kind, label.choice, label.answer,
            label.status = 'counted' AND undo.id IS NULL, labeler.name, experiment.overlap,
-           comparison.first_return, comparison.second_return
+           comparison.first_return, comparison.second_return,
+           comparison.third_return, comparison.fourth_return
     FROM feedback_label label
     JOIN feedback_comparison comparison ON comparison.id = label.comparison_id
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
@@ -147,33 +148,21 @@ class Audit:
 class _Label:
     uuid: UUID
     comparison: UUID
+    kind: str
     choice: str
-    swapped: bool
+    answer: str
     counts: bool
     labeler: str
     overlap: int
-    returns: tuple[float | None, float | None]
+    returns: Sequence[float | None]
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> "_Label":
-        uuid, comparison, choice, swapped, counts, labeler, overlap, *returns = row
+        uuid, comparison, kind, choice, answer, counts, labeler, overlap, *returns = row
+        returns = returns[: KINDS[kind].size]
         return cls(
-            _uuid(uuid),
-            _uuid(comparison),
-            choice,
-            bool(swapped),
-            bool(counts),
-            labeler,
-            overlap,
-            tuple(returns),
+            _uuid(uuid), _uuid(comparison), kind, choice, answer, bool(counts), labeler, overlap, returns
         )
-
-    @property
-    def verdict(self) -> str:
-        """Return the choice, with left and right mapped to ``first`` or ``second`` based on ``swapped``."""
-        if self.choice not in ("left", "right"):
-            return self.choice
-        return "first" if (self.choice == "left") != self.swapped else "second"
 
 
 def audit(evidence: Evidence) -> Audit:
@@ -193,15 +182,14 @@ def audit(evidence: Evidence) -> Audit:
     }
     with contextlib.closing(Ledger(evidence.ledger, read_only=True)) as ledger:
         decided = {uuid: decision for seq, uuid, decision in feed if seq <= ledger.cursor}
-        due = {uuid: TARGETS[decision] for uuid, decision in decided.items() if decision in TARGETS}
+        due = {uuid: answer for uuid, answer in decided.items() if answer not in (None, CANT_TELL)}
         held = {answered.uuid: answered for answered in ledger.answered()}
         open_ = ledger.unfinished("written") + ledger.unfinished("registered")
         asked, late = ledger.asked(), sum(seq > ledger.cursor for seq, _, _ in feed)
     wrong = [
         uuid
         for uuid in due.keys() & held.keys()
-        if held[uuid].probability != due[uuid]
-        or (uuid in by_bots and held[uuid].probability != _true_preference(held[uuid]))
+        if not _is_same(held[uuid], due[uuid]) or (uuid in by_bots and not _is_true(held[uuid]))
     ]
     steps = [step for (step,) in evidence.rows(_STEPS)]
     allowed = _OPEN + _OPEN_PER_BOT * evidence.bots
@@ -236,17 +224,22 @@ def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
     """Return True if a stored label differs from its log entry ``line`` or contradicts the true returns."""
     if line is not None and (label.choice, label.comparison) != (line["choice"], UUID(line["comparison"])):
         return True
-    first, second = label.returns
-    if first is None or second is None:
-        return label.verdict != "cant_tell"
-    return label.verdict != ("equal" if first == second else "first" if first > second else "second")
+    returns = [value for value in label.returns if value is not None]
+    if len(returns) < len(label.returns):
+        return label.answer != CANT_TELL
+    return not KINDS[label.kind].fits(label.answer, returns)
 
 
-def _true_preference(answered: Answered) -> float:
-    """Return 1 if the first segment's true return is higher, 0 if the second's is, or 0.5 for a tie."""
-    first, second = answered.items
-    difference = first.true_return - second.true_return
-    return 0.5 if difference == 0 else float(difference > 0)
+def _is_same(answered: Answered, decision: str) -> bool:
+    """Return True if the ledger has this decision, and the probability that follows from it."""
+    certain = CERTAIN.get(decision, answered.probability)
+    return answered.decision == decision and answered.probability == certain
+
+
+def _is_true(answered: Answered) -> bool:
+    """Return True if the decision agrees with the segments' true returns."""
+    returns = [item.true_return for item in answered.items]
+    return answered.decision is not None and KINDS[answered.kind].fits(answered.decision, returns)
 
 
 def _gaps(numbers: Sequence[int]) -> int:

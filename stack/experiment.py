@@ -17,6 +17,7 @@ from stack.supervisor import Display, Supervisor
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
 from teacher.settings.config_files import CONFIG_NAME
+from teacher.settings.options import KindName
 
 _PROGRESS_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 30.0  # maximum time to wait for the labelers to end after training
@@ -46,6 +47,7 @@ class ExperimentOptions:
     pretrain_labels: int | None
     steps: int  # number of environment steps to train for
     bots: int  # number of scripted labelers
+    feedback: KindName = "pair"  # kind of question
     seconds: float = 0.0  # minimum time that a scripted labeler spends on each comparison, in seconds
 
 
@@ -60,6 +62,7 @@ def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
             num_timesteps=options.steps,
             site_url=site_url,
             storage=STORAGE,
+            feedback=options.feedback,
         )
     except ConfigError as error:
         message = re.sub("|".join(_OPTIONS), lambda option: _OPTIONS[option[0]], str(error))
@@ -95,7 +98,8 @@ class Experiment:
         new = [
             *("-p", config.predictor, "-e", config.env_id, "-n", config.name, "-V"),
             *("-L", str(config.num_pretrain_labels), "-l", str(config.n_labels)),
-            *("-t", str(config.num_timesteps), "--site_url", self._site.url, "--storage", STORAGE),
+            *("-t", str(config.num_timesteps), "--feedback", config.feedback),
+            *("--site_url", self._site.url, "--storage", STORAGE),
         ]
         resumed = ["--resume", str(self._run_dir)]
 

@@ -139,8 +139,9 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
     others = [f"--{name}" for name in given if name not in CHANGING]
     if others:
         raise ConfigError(
-            f"--resume can only raise a run's -t and -l, and change its --feedback; remove "
-            f"{' '.join(others)}, or start a new run from this run's policy: -n NAME --policy {run_dir}"
+            f"--resume can only raise a run's -t and -l, and change its --feedback, --lowest_rating and "
+            f"--highest_rating; remove {' '.join(others)}, or start a new run from this run's policy: "
+            f"-n NAME --policy {run_dir}"
         )
     config, run_id = load_extended(run_dir, given)
     if reopen and config.predictor != "human":

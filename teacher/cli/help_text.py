@@ -54,8 +54,9 @@ InvertedPendulum-v1 or teacher/Pendulum-v1.
 SECTIONS = {
     "the run": ("env_id", "predictor", "name", "seed", "num_timesteps", "runs_dir", "no_videos", "track"),
     "labels": (
-        "n_labels", "pretrain_labels", "schedule", "prompt", "feedback", "teacher", "segment_seconds",
-        "segment_steps", "gold", "pace", "hard_labels", "pretrain_iters", "pretrain_steps",
+        "n_labels", "pretrain_labels", "schedule", "prompt", "feedback", "lowest_rating", "highest_rating",
+        "teacher", "segment_seconds", "segment_steps", "gold", "pace", "hard_labels", "pretrain_iters",
+        "pretrain_steps",
     ),
     "the agent": (
         "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations",

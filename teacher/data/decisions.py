@@ -15,6 +15,14 @@ CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5
 
 
 @dataclass(frozen=True)
+class LabelerAnswer:
+    """One labeler's answer to a question; ``labeler`` is the labeler's ID on the site."""
+
+    labeler: int
+    answer: str
+
+
+@dataclass(frozen=True)
 class FeedItem:
     """An item in the decision feed: a new or changed decision on a question.
 
@@ -24,6 +32,7 @@ class FeedItem:
             ``cant_tell``, or if there is no decision.
         n_labels: number of labels that the decision is based on.
         prompt_version: newest prompt version among the labels that the decision is based on; None if unknown.
+        answers: each labeler's current answer if they must not be compared with other labelers', else None.
     """
 
     seq: int
@@ -32,3 +41,4 @@ class FeedItem:
     probability: float | None
     n_labels: int
     prompt_version: int | None = None
+    answers: tuple[LabelerAnswer, ...] | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from teacher.data.decisions import CERTAIN, FeedItem, Phase
+from teacher.data.decisions import CERTAIN, FeedItem, LabelerAnswer, Phase
 from teacher.data.ledger_file import (
     VERSION,
     LedgerReader,
@@ -39,6 +39,7 @@ _ANSWERED = (
     "FROM comparison LEFT JOIN pair ON pair.comparison = id"
 )
 _ANSWERED_AT_ONCE = 64
+_HERE = 0  # ID of the labeler of answers given in this process; those of the site start at 1
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 _COPY_SECONDS = 60.0  # between copies for readers, on a network file system
 
@@ -54,6 +55,7 @@ class Question:
         items: the segments, in the order that answers refer to.
         phase: phase of training that the question is for, or ``gold`` for an attention check.
         step: environment step of training at which the question was created.
+        known: right answer if this is an attention check; None if it follows from the items' scores.
     """
 
     uuid: UUID
@@ -61,6 +63,7 @@ class Question:
     phase: Role
     step: int
     kind: KindName = "pair"
+    known: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +151,8 @@ class Ledger:
                     connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (*inserted, *items))
                 elif inserted is not None:
                     add_other_kinds(connection)
-                    connection.execute("INSERT INTO question VALUES (?, ?)", (*inserted, question.kind))
+                    row = (*inserted, question.kind, question.known)
+                    connection.execute("INSERT INTO question VALUES (?, ?, ?)", row)
                     entries = [(*inserted, *each) for each in enumerate(items)]
                     connection.executemany("INSERT INTO item VALUES (?, ?, ?)", entries)
 
@@ -181,11 +185,13 @@ class Ledger:
                         f"received a decision for comparison {item.comparison}, which is not in "
                         f"{self.path}; only comparisons of this run can have decisions"
                     )
-                connection.execute(
+                is_newest = connection.execute(
                     "UPDATE comparison SET decision = ?, probability = ?, seq = ? "
                     "WHERE id = ? AND coalesce(seq, -1) < ?",
                     (item.decision, _probability(item), item.seq, known[0], item.seq),
-                )
+                ).rowcount
+                if is_newest:
+                    _replace_answers(connection, known[0], item)
             connection.execute("UPDATE feed SET cursor = max(cursor, ?)", (cursor,))
 
     def decide(self, decisions: Sequence[tuple[UUID, str, float | None]]) -> None:
@@ -264,30 +270,37 @@ class Ledger:
             yield from map(self._answered, rows)
             after = rows[-1][4]
 
-    def answers(self, kind: KindName) -> list[tuple[UUID, str]]:
-        """Return the UUIDs and answers of a kind's questions, oldest decision first, without "can't tell"."""
+    def answers(self, kind: KindName) -> list[tuple[UUID, int, str]]:
+        """Return each labeler's answers to a kind's questions, oldest first, without "can't tell".
+
+        Returns:
+            The question's UUID, the labeler's ID (0 for answers given in this process) and the answer.
+        """
         if self._number("PRAGMA user_version") < VERSION:
             return []
         rows = self._rows(
-            "SELECT uuid, decision FROM comparison JOIN question USING (id) WHERE kind = ? "
-            "AND decision <> 'cant_tell' AND phase <> 'gold' ORDER BY seq",
+            "SELECT uuid, labeler, answer.answer FROM answer JOIN question ON question.id = answer.question "
+            "JOIN comparison USING (id) WHERE kind = ? AND decision <> 'cant_tell' "
+            "AND answer.answer <> 'cant_tell' AND phase <> 'gold' ORDER BY answer.seq, id, labeler",
             (kind,),
         )
-        return [(UUID(bytes=uuid), decision) for uuid, decision in rows]
+        return [(UUID(bytes=uuid), labeler, answer) for uuid, labeler, answer in rows]
 
     def _answered(self, row: Sequence[Any]) -> Answered:
         place, uuid, decision, probability, _, *pair = row
         probability = CERTAIN.get(decision, probability) if self._hard_labels else probability
-        return Answered(UUID(bytes=uuid), *self._kind_and_items(place, *pair), decision, probability)
+        kind, _, items = self._asked(place, *pair)
+        return Answered(UUID(bytes=uuid), kind, items, decision, probability)
 
-    def _kind_and_items(
+    def _asked(
         self, place: int, first: bytes | None, second: bytes | None
-    ) -> tuple[KindName, tuple[Segment, ...]]:
+    ) -> tuple[KindName, str | None, tuple[Segment, ...]]:
+        """Return a question's kind, known answer and items."""
         if first is not None and second is not None:
-            return "pair", self._segments(first, second)
-        [(kind,)] = self._rows("SELECT kind FROM question WHERE id = ?", (place,))
+            return "pair", None, self._segments(first, second)
+        [(kind, known)] = self._rows("SELECT kind, known FROM question WHERE id = ?", (place,))
         items = self._rows("SELECT segment FROM item WHERE question = ? ORDER BY position", (place,))
-        return kind, self._segments(*(item for (item,) in items))
+        return kind, known, self._segments(*(item for (item,) in items))
 
     def decided_items(self, count: int) -> list[tuple[Segment, ...]]:
         """Return the items of the ``count`` most recently created questions with a decision, oldest first."""
@@ -296,14 +309,14 @@ class Ledger:
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
             (count,),
         )
-        return [self._kind_and_items(*row)[1] for row in reversed(rows)]
+        return [self._asked(*row)[2] for row in reversed(rows)]
 
     def segment_length(self) -> int | None:
         """Return the number of steps per segment; None if the ledger is empty."""
         rows = self._rows(
             "SELECT id, first, second FROM comparison LEFT JOIN pair ON pair.comparison = id LIMIT 1"
         )
-        return len(self._kind_and_items(*rows[0])[1][0]) if rows else None
+        return len(self._asked(*rows[0])[2][0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Question]:
         """Return the questions with this delivery status that have never had a decision.
@@ -316,8 +329,11 @@ class Ledger:
             "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
             (status,),
         )
-        found = [(UUID(bytes=row[0]), row[1], row[2], self._kind_and_items(*row[3:])) for row in rows]
-        return [Question(uuid, items, phase, step, kind) for uuid, phase, step, (kind, items) in found]
+        found = [(UUID(bytes=row[0]), row[1], row[2], self._asked(*row[3:])) for row in rows]
+        return [
+            Question(uuid, items, phase, step, kind, known)
+            for uuid, phase, step, (kind, known, items) in found
+        ]
 
     def _segments(self, *items: bytes) -> tuple[Segment, ...]:
         try:
@@ -358,6 +374,24 @@ class Ledger:
     def _copy_if_due(self) -> None:
         if time.monotonic() >= self._next_copy:
             self.copy_for_readers()
+
+
+def _replace_answers(connection: sqlite3.Connection, question: int, item: FeedItem) -> None:
+    """Replace the labelers' answers to a question; do nothing for a pair, whose decision is enough."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        return
+    if connection.execute("SELECT 1 FROM question WHERE id = ?", (question,)).fetchone() is None:
+        return
+    before = connection.execute("SELECT labeler, answer, seq FROM answer WHERE question = ?", (question,))
+    since = {LabelerAnswer(labeler, answer): seq for labeler, answer, seq in before}
+    given = item.answers
+    if given is None:
+        given = () if item.decision is None else (LabelerAnswer(_HERE, item.decision),)
+    connection.execute("DELETE FROM answer WHERE question = ?", (question,))
+    connection.executemany(
+        "INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?)",
+        [(question, each.labeler, each.answer, since.get(each, item.seq)) for each in given],
+    )
 
 
 def _probability(item: FeedItem) -> float | None:

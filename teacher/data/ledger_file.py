@@ -52,12 +52,24 @@ _SCHEMA = (
     f"PRAGMA user_version = {_PAIRS_ONLY}",
 )
 _OTHER_KINDS = (
-    "CREATE TABLE question (id INTEGER PRIMARY KEY REFERENCES comparison (id), kind TEXT NOT NULL) STRICT",
+    """CREATE TABLE question (
+        id INTEGER PRIMARY KEY REFERENCES comparison (id),
+        kind TEXT NOT NULL,
+        known TEXT
+    ) STRICT""",
     """CREATE TABLE item (
         question INTEGER NOT NULL REFERENCES question (id),
         position INTEGER NOT NULL,
         segment BLOB NOT NULL,
         PRIMARY KEY (question, position)
+    ) STRICT""",
+    # The current answer of each labeler; seq is that of the first feed item with it.
+    """CREATE TABLE answer (
+        question INTEGER NOT NULL REFERENCES question (id),
+        labeler INTEGER NOT NULL,
+        answer TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (question, labeler)
     ) STRICT""",
     f"PRAGMA user_version = {VERSION}",
 )

@@ -3,9 +3,9 @@
 ``python -m teacher.bots --site http://127.0.0.1:8000 --experiment ShortHopper-v1-demo --token-file token``
 
 A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, agrees to the
-consent text, leases a pair, downloads both clips, answers left or right, and resends each label until the
-site acknowledges it. It reads the clips' true returns with a researcher's API token and prefers the clip with
-the higher one, making mistakes according to an error model from :mod:`teacher.settings.teachers`.
+consent text, leases a question of any kind, downloads its clips, answers, and resends each label until the
+site acknowledges it. It reads the clips' true returns with a researcher's API token and prefers clips with
+higher ones, making mistakes according to an error model from :mod:`teacher.settings.teachers`.
 """
 
 import json
@@ -14,6 +14,7 @@ import re
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -22,13 +23,15 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
+from teacher.data.decisions import CANT_TELL
 from teacher.errors import ConfigError, pluralize
 from teacher.files import read_token
 from teacher.labeling.client import BearerToken
+from teacher.queries.kinds import KINDS
 from teacher.settings.arguments import OneLineParser
 from teacher.settings.teachers import Answerer, ErrorModel
 
-LONGEST_LOOK = 50.0  # maximum seconds per pair; a lease expires after 60 seconds without renewal
+LONGEST_LOOK = 50.0  # maximum seconds per question; a lease expires after 60 seconds without renewal
 _TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
@@ -36,7 +39,6 @@ _SIGN_INS = 3  # attempts per request
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CONSENT_VERSION = re.compile(r'name="version" value="([^"]+)"')
-_CHOICES = {1.0: "left", 0.0: "right", 0.5: "equal", None: "cant_tell"}
 _MP4_BRAND_OFFSET = slice(4, 8)
 
 
@@ -54,8 +56,8 @@ class Bot(threading.Thread):
             make different errors.
 
     Attributes:
-        seconds: minimum time in seconds to spend on each pair; must not exceed :data:`LONGEST_LOOK`, because
-            the pair's lease expires shortly after that. Set it before calling :meth:`start`.
+        seconds: minimum time in seconds to spend on each question; must not exceed :data:`LONGEST_LOOK`,
+            because its lease expires shortly after that. Set it before calling :meth:`start`.
         stopped: True if the labeler failed too many attention checks, or a researcher blocked it.
         error: exception that ended the bot before the experiment was finished; None if there was none.
     """
@@ -79,7 +81,8 @@ class Bot(threading.Thread):
         self._path = f"api/v1/experiments/{experiment}"
         self._token = BearerToken(token)
         self._log = log
-        self._answerer = Answerer(error_model, seed=0)
+        # One for each kind, because answers depend on the returns seen before.
+        self._answerers = defaultdict[str, Answerer](lambda: Answerer(error_model, seed=0))
         self._session = requests.Session()
         self._session.trust_env = False  # a password in ~/.netrc would override the token
 
@@ -113,8 +116,9 @@ class Bot(threading.Thread):
             self._labeling_site = begins
 
     def _label(self) -> bool:
-        """Label one pair, or wait a second if none is available; return False once labeling has ended."""
-        offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
+        """Answer one question, or wait a second if there is none; return False once labeling has ended."""
+        request = {"count": 1, "held": [], "shown": None, "kinds": list(KINDS)}
+        offer = _json(self._as_labeler(f"{self._path}/leases", request))
         self.stopped = offer["notice"] == "stopped"
         if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
             return False
@@ -122,8 +126,8 @@ class Bot(threading.Thread):
             time.sleep(_IDLE_SECONDS)
             return True
         lease, received = offer["leases"][0], time.monotonic()
-        for side in ("left", "right"):
-            self._download(lease[side]["url"])
+        for item in _items(lease):
+            self._download(item["url"])
         truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
         time.sleep(max(0.0, self.seconds - (time.monotonic() - received)))
         self._answer(lease, truth, received)
@@ -139,7 +143,7 @@ class Bot(threading.Thread):
         label = {
             "uuid": str(uuid.uuid4()),
             "lease": lease["uuid"],
-            "choice": choose(truth, self._answerer, self.name),
+            "choice": choose(truth, self._answerers[_kind(truth)], self.name),
             "response_ms": round(1000 * (time.monotonic() - received)),
         }
         answer = _json(self._as_labeler("api/v1/labels", label))
@@ -150,8 +154,8 @@ class Bot(threading.Thread):
                 "labeler": self.name,
                 "status": answer["status"],
                 "comparison": lease["comparison"],
+                "true_returns": [item["true_return"] for item in _items(truth)],
             }
-            line |= {side: truth[side]["true_return"] for side in ("left", "right")}
             with self._log.open("a") as log:  # one write per line, because bots may share the file
                 log.write(json.dumps(line) + "\n")
 
@@ -207,17 +211,28 @@ def _json(answer: requests.Response) -> Any:
     return answer.json()
 
 
+def _kind(described: Mapping[str, Any]) -> str:
+    """Return the kind of a leased question; sites before 0.2 know pairs only."""
+    return str(described.get("kind", "pair"))
+
+
+def _items(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the items of a leased question in the order of the screen."""
+    return described["items"] if "items" in described else (described["left"], described["right"])
+
+
 def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
-    """Return a bot's label for a pair: ``left``, ``right``, ``equal`` or ``cant_tell``.
+    """Return a bot's choice for a leased question, such as ``left``.
 
     Args:
         truth: parsed JSON response from the site, with each clip's true return and the comparison's UUID.
     """
-    left, right = (truth[side]["true_return"] for side in ("left", "right"))
-    if left is None or right is None:
-        return "cant_tell"
+    kind = KINDS[_kind(truth)]
+    returns = [item["true_return"] for item in _items(truth)]
+    if None in returns:
+        return CANT_TELL
     # With the name in the key, bots make independent errors on the same comparison.
-    return _CHOICES[answerer.answer(left, right, f"{name}/{truth['comparison']}")]
+    return kind.choice(kind.scripted(answerer, returns, f"{name}/{truth['comparison']}")[0])
 
 
 def _error_model(text: str) -> ErrorModel:
@@ -254,7 +269,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="errors to make: oracle for none (default), or a comma-separated list of mistake:0.1, noisy:1, "
         "skip:0.5 and equal:0.5",
     )
-    parser.add_argument("--seconds", type=float, default=0.0, help="minimum seconds per pair (default: 0)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="minimum per question (default: 0)"
+    )
     parser.add_argument(
         "--log", type=Path, help="append each acknowledged label to this file, as a JSON line"
     )

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -18,12 +18,16 @@ from requests.auth import AuthBase
 from teacher.connections import CONNECT_SECONDS, READ_SECONDS, PatientAdapter, json_file
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
+from teacher.settings.options import KindName
 
 MAX_COMPARISONS_PER_REQUEST = 200
 _GOODBYE_TIMEOUT = (1.0, 1.0)
 _TRY_LATER = frozenset({408, 425, 429})
 _PAGE = 1000  # maximum number of items per response
 _MAX_DETAILS = 3  # maximum number of errors quoted in a message
+
+ALWAYS_KNOWN = frozenset({"pair"})
+"""Kinds of questions that every site knows; 0.1.0 knows no others."""
 
 T = TypeVar("T")
 
@@ -37,6 +41,9 @@ class ExperimentSettings:
         gold_rate: share of comparisons that are attention checks, set when the experiment is created; None
             for the site's default.
         pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
+        lowest_rating: what labelers read beside the lowest rating; None for the site's default.
+        highest_rating: what labelers read beside the highest rating; None for the site's default.
+        kind: kind of the questions, which is sent with each question instead.
     """
 
     name: str
@@ -48,6 +55,9 @@ class ExperimentSettings:
     has_true_reward: bool
     gold_rate: float | None = None
     pretrain_labels: int | None = None
+    lowest_rating: str | None = None
+    highest_rating: str | None = None
+    kind: KindName = "pair"
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class ClipReference:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """Comparison to register on the site; both of its clips must already be in the clip store.
+    """Comparison to register on the site; all of its clips must already be in the clip store.
 
     Attributes:
         priority: comparisons with a higher priority are labeled first.
@@ -94,9 +104,19 @@ class Registration:
     phase: Phase
     step: int
     priority: int
-    first: ClipReference
-    second: ClipReference
-    gold: Literal["first", "second", "equal"] | None = None
+    items: tuple[ClipReference, ...]
+    kind: KindName = "pair"
+    gold: str | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The comparison as JSON; a pair is as 0.1.0 describes it."""
+        body: dict[str, Any] = to_builtins(self)
+        if len(self.items) == 2:
+            body["first"], body["second"] = body.pop("items")
+        if self.kind in ALWAYS_KNOWN:
+            del body["kind"]
+        return body
 
 
 @dataclass(frozen=True)
@@ -182,6 +202,10 @@ class FeedbackClient:
             if error.status != HTTPStatus.NOT_FOUND:  # a valid token gives 404, as no experiment is named "-"
                 raise
 
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds of questions that the site knows."""
+        return self._call(lambda data: frozenset(data.get("kinds", ALWAYS_KNOWN)), "GET", "/readyz")
+
     def put_experiment(self, settings: ExperimentSettings, *, state: SiteState | None = None) -> Experiment:
         """Create the experiment or update its settings, and set its state unless ``state`` is None.
 
@@ -189,8 +213,8 @@ class FeedbackClient:
             SiteRefusedError: a different run uses the experiment's name (status 409).
         """
         body = to_builtins(settings)
-        del body["name"]
-        for optional in ("gold_rate", "pretrain_labels"):
+        del body["name"], body["kind"]
+        for optional in ("gold_rate", "pretrain_labels", "lowest_rating", "highest_rating"):
             if body[optional] is None:
                 del body[optional]
         if state is not None:
@@ -204,7 +228,7 @@ class FeedbackClient:
             SiteRefusedError: the site can't read a clip (status 422), or has a different comparison with the
                 same UUID (status 409).
         """
-        body = {"comparisons": to_builtins(comparisons)}
+        body = {"comparisons": [comparison.body for comparison in comparisons]}
         return self._call(
             lambda data: convert(data, Registered), "POST", _path(experiment, "comparisons"), body
         )

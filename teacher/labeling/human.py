@@ -6,10 +6,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
+from uuid import uuid4
 
 from teacher.clips.backoff import Backoff, call_with_retries
 from teacher.data.ledger import Ledger, Question, Role
@@ -23,9 +24,17 @@ from teacher.errors import (
     StorageError,
     TeacherError,
 )
-from teacher.labeling.client import Experiment, ExperimentSettings, Feed, FeedbackClient, Point
+from teacher.labeling.client import (
+    ALWAYS_KNOWN,
+    Experiment,
+    ExperimentSettings,
+    Feed,
+    FeedbackClient,
+    Point,
+)
 from teacher.labeling.publisher import EpisodeVideoUploader, Publisher, PublishTarget
 from teacher.queries.collector import Collector, CollectorStatus
+from teacher.queries.kinds.base import Check
 from teacher.settings.config_files import CONFIG_NAME
 
 POLL_SECONDS = 2.5
@@ -61,19 +70,15 @@ class HumanCollector(Collector):
         Raises:
             SiteRefusedError: the token is invalid, or a different run uses the experiment's name.
             SiteUnreachableError: the site is unreachable, even after a few retries.
-            ConfigError: the ledger has open questions that the site can't ask.
+            ConfigError: the site doesn't know the kind of the questions, or that of open ones in the ledger.
             ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
-        super().__init__(publication.ledger)
+        super().__init__(publication.ledger, publication.settings.kind)
         unfinished = self._ledger.unfinished()
-        others = {each.kind for each in unfinished} - {self._kind}
-        if others:
-            raise ConfigError(
-                f"{self._ledger.path} has open questions of the kind {', '.join(sorted(others))}, but the "
-                "labeling site asks about pairs only; answer them first, where they were asked"
-            )
         self._client, self._settings = publication.client, publication.settings
         self._revive = revive
+        kinds = {self._kind, *(each.kind for each in unfinished)}
+        call_with_retries(lambda: require_kinds(self._client, kinds), _START_DELAYS, revive)
         self.experiment, self.asked_anew = call_with_retries(
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
@@ -105,9 +110,18 @@ class HumanCollector(Collector):
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        written = self._write(questions, phase, step)
+        self._queue(self._write(questions, phase, step))
+
+    def submit_checks(self, checks: Sequence[Check], step: int) -> None:
+        """Write attention checks and their known answers to the ledger, and queue them for publication."""
+        self._raise_trouble()
+        written = [Question(uuid4(), items, "gold", step, self._kind, known) for items, known in checks]
+        self._ledger.write(written)
+        self._queue(written)
+
+    def _queue(self, questions: Sequence[Question]) -> None:
         with self._lock:
-            self._submitted.extend(written)
+            self._submitted.extend(questions)
         self._wake.set()
 
     def receive(self) -> list[Preference]:
@@ -292,6 +306,17 @@ class HumanCollector(Collector):
 # A trainer reads only the decisions after its cursor. If the experiment was deleted, or the database replaced
 # or restored to an older state, the trainer would miss new decisions. So it stops, without creating anything
 # on the site.
+
+
+def require_kinds(client: FeedbackClient, kinds: Collection[str]) -> None:
+    """Raise :class:`ConfigError` if the site doesn't know one of these kinds of questions."""
+    others = {*kinds} - ALWAYS_KNOWN
+    unknown = others - client.kinds() if others else None
+    if unknown:
+        raise ConfigError(
+            f"the labeling site at {client.site_url} doesn't know {', '.join(sorted(unknown))} questions; "
+            "update the site, or use --feedback pair"
+        )
 
 
 def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger) -> tuple[Experiment, int]:

@@ -6,12 +6,12 @@ import math
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from teacher.clips import ClipJob, ClipSpec
 from teacher.data.ledger import Ledger, Question
@@ -25,13 +25,16 @@ from teacher.labeling.client import (
     Registration,
 )
 from teacher.queries.judges import Value, true_return
+from teacher.queries.kinds import KINDS
 from teacher.storage import Storage, put_verified
 
-_MAX_RENDERING = 16  # pairs in rendering or upload, so that clips don't fill the disk if the store is down
+_MAX_RENDERING = (
+    16  # questions in rendering or upload, so that clips don't fill the disk if the store is down
+)
 _MAX_FAILURES_IN_A_ROW = 8
 _MAX_REFUSALS_IN_A_ROW = 5
 _UNPROCESSABLE = 422
-_SIDES = ("first", "second")
+_ITEMS = ("first", "second", "third", "fourth")
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +61,18 @@ class PublishTarget:
     settings: ExperimentSettings
     value: Value = true_return
 
-    def key(self, comparison: Question, side: str) -> str:
-        """Return the key under which a comparison's ``first`` or ``second`` clip is stored."""
-        return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
+    def key(self, comparison: Question, item: str) -> str:
+        """Return the key under which the clip of a comparison's item, such as ``first``, is stored."""
+        return f"{self.settings.name}/{comparison.uuid}/{item}.mp4"
+
+    def keys(self, comparison: Question) -> list[str]:
+        """Return the keys under which a comparison's clips are stored, in order."""
+        return [self.key(comparison, item) for item in _items(comparison)]
+
+
+def _items(comparison: Question) -> Sequence[str]:
+    """Return the names of a comparison's items."""
+    return _ITEMS[: len(comparison.items)]
 
 
 @dataclass(frozen=True)
@@ -171,7 +183,7 @@ class Publisher:
         """Submit waiting comparisons to the renderer, up to the limit on comparisons in progress."""
         while self._waiting and len(self._rendering) < _MAX_RENDERING:
             comparison = self._waiting.popleft()
-            clips = {side: self._submit(comparison, side) for side in _SIDES}
+            clips = {item: self._submit(comparison, item) for item in _items(comparison)}
             self._rendering.append(_Rendering(comparison, clips))
 
     def upload(self) -> None:
@@ -183,19 +195,19 @@ class Publisher:
         """
         while self._unchecked:
             comparison = self._unchecked[0]
-            is_there = all(self._at.storage.size(self._at.key(comparison, side)) for side in _SIDES)
+            is_there = all(map(self._at.storage.size, self._at.keys(comparison)))
             (self._uploaded if is_there else self._waiting).append(comparison)
             self._unchecked.popleft()
         for rendering in [item for item in self._rendering if item.is_done()]:
             try:
-                paths = {side: clip.result() for side, clip in rendering.clips.items()}
+                paths = {item: clip.result() for item, clip in rendering.clips.items()}
             except TeacherError as error:
                 self._rendering.remove(rendering)
                 self._give_up(rendering.comparison, error)
                 continue
-            for side, path in paths.items():
+            for item, path in paths.items():
                 if path is not None:  # None if a render worker uploaded the clip
-                    put_verified(self._at.storage, self._at.key(rendering.comparison, side), path)
+                    put_verified(self._at.storage, self._at.key(rendering.comparison, item), path)
             self._failures_in_a_row = 0
             self._rendering.remove(rendering)
             self._uploaded.append(rendering.comparison)
@@ -226,9 +238,9 @@ class Publisher:
                 clip.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _submit(self, comparison: Question, side: str) -> "Future[Path] | Future[Path | None]":
-        spec = ClipSpec.of(comparison.items[_SIDES.index(side)])
-        path, key = self._path(comparison, side), self._at.key(comparison, side)
+    def _submit(self, comparison: Question, item: str) -> "Future[Path] | Future[Path | None]":
+        spec = ClipSpec.of(comparison.items[_ITEMS.index(item)])
+        path, key = self._path(comparison, item), self._at.key(comparison, item)
         clip = self._at.renderer.submit(ClipJob(spec, path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())
         return clip
@@ -258,34 +270,34 @@ class Publisher:
         raise SiteUnreachableError(str(error)) from error
 
     def _registration(self, comparison: Question) -> Registration:
-        first, second = (
-            ClipReference(self._at.key(comparison, side), self._true_return(item))
-            for side, item in zip(_SIDES, comparison.items, strict=True)
-        )
-        gold = self._better(comparison) if comparison.phase == "gold" else None
+        items = [
+            ClipReference(key, self._true_return(item))
+            for key, item in zip(self._at.keys(comparison), comparison.items, strict=True)
+        ]
         return Registration(
             uuid=comparison.uuid,
             phase="training" if comparison.phase == "gold" else comparison.phase,
             step=comparison.step,
-            # Pretraining pairs that are left come last, because labelers should judge current behavior.
+            # Pretraining questions that are left come last, because labelers should judge current behavior.
             priority=1 if comparison.phase == "training" else 0,
-            first=first,
-            second=second,
-            gold=gold,
+            items=tuple(items),
+            kind=comparison.kind,
+            gold=self._known(comparison) if comparison.phase == "gold" else None,
         )
 
-    def _better(self, comparison: Question) -> Literal["first", "second"]:
-        first, second = (self._at.value(segment) for segment in comparison.items)
-        return "first" if first > second else "second"
+    def _known(self, comparison: Question) -> str:
+        """Return the right answer to an attention check."""
+        values = [self._at.value(segment) for segment in comparison.items]
+        return comparison.known or KINDS[comparison.kind].known(values)[0]
 
     def _true_return(self, segment: Segment) -> float | None:
         value = self._at.value(segment)
         return value if self._at.settings.has_true_reward and math.isfinite(value) else None
 
-    def _path(self, comparison: Question, side: str) -> Path:
-        return self._folder / f"{comparison.uuid}-{side}.mp4"
+    def _path(self, comparison: Question, item: str) -> Path:
+        return self._folder / f"{comparison.uuid}-{item}.mp4"
 
     def _remove_files(self, comparison: Question) -> None:
-        for side in _SIDES:
+        for item in _items(comparison):
             with contextlib.suppress(OSError):
-                self._path(comparison, side).unlink()
+                self._path(comparison, item).unlink()

@@ -14,7 +14,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
 from teacher.queries.kinds import KINDS, Follower
-from teacher.queries.kinds.base import Decided
+from teacher.queries.kinds.base import Check, Decided
 from teacher.settings.options import KindName
 from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
@@ -62,6 +62,10 @@ class Collector:
                 labelers and never return a preference.
         """
         raise NotImplementedError
+
+    def submit_checks(self, checks: Sequence[Check], step: int) -> None:
+        """Submit attention checks, which detect careless labelers and never return a preference."""
+        self.submit([items for items, _ in checks], "gold", step)
 
     def _write(
         self,

@@ -21,7 +21,7 @@ from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.kinds import KINDS, preferences_in
 from teacher.queries.kinds.base import Kind
 from teacher.queries.schedules import LabelSchedule
-from teacher.queries.selection import Ensemble, Selector, sure_pairs
+from teacher.queries.selection import Ensemble, Selector
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import QueryConfig
@@ -190,15 +190,15 @@ class Asking:
 
         Args:
             share: ratio of attention checks to requested comparisons; if 0, submit none.
-            value: function that scores a segment, for example by its true return; the pairs whose scores
-                differ most become attention checks.
+            value: function that scores a segment, for example by its true return; questions to which the
+                answer is clear become attention checks.
         """
         if share == 0:
             return
         missing = math.floor(share * self.ledger.asked()) - self.ledger.gold()
-        pairs = sure_pairs(pool, missing, value, self.queries or QueryConfig())
-        if pairs:
-            self.collector.submit(pairs, "gold", step)
+        checks = self.kind.checks(pool, missing, self.queries or QueryConfig(), value)
+        if checks:
+            self.collector.submit_checks(checks, step)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
         """Call ``submit`` repeatedly to replace comparisons that were labeled "can't tell".

@@ -107,16 +107,7 @@ def select_groups(
     members = predictor if config.selection == "active" else None
     if weights is not None and np.count_nonzero(weights) < size:
         return []
-    known = {frozenset(group) for group in pool.asked}
-    groups: list[tuple[Segment, ...]] = []
-    wanted = count if members is None else config.candidates * count
-    draws = 0
-    while len(groups) < wanted and draws < _DRAWS:
-        draws += 1
-        for group in pool.sample_groups(wanted - len(groups), size, weights):
-            if frozenset(group) not in known:
-                known.add(frozenset(group))
-                groups.append(group)
+    groups = _draw_groups(pool, size, count if members is None else config.candidates * count, weights)
     if members is not None and groups:
         uncertainty = _group_disagreement(members, groups, config.uncertainty)
         groups = [groups[index] for index in np.argsort(-uncertainty, kind="stable")]
@@ -124,6 +115,22 @@ def select_groups(
     chosen = (fresh + others)[:count]
     pool.remember(chosen)
     return chosen
+
+
+def _draw_groups(
+    pool: SegmentPool, size: int, count: int, weights: Array | None
+) -> list[tuple[Segment, ...]]:
+    """Draw up to ``count`` distinct groups that were not queried before."""
+    known = {frozenset(group) for group in pool.asked}
+    groups: list[tuple[Segment, ...]] = []
+    draws = 0
+    while len(groups) < count and draws < _DRAWS:
+        draws += 1
+        for group in pool.sample_groups(count - len(groups), size, weights):
+            if frozenset(group) not in known:
+                known.add(frozenset(group))
+                groups.append(group)
+    return groups
 
 
 def _group_disagreement(
@@ -139,25 +146,39 @@ def _group_disagreement(
     return of_one
 
 
-def sure_pairs(
-    pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
-) -> list[SegmentPair]:
-    """Select pairs with very different true scores for attention checks, and mark them as queried.
+def sure_groups(
+    pool: SegmentPool,
+    size: int,
+    count: int,
+    margin: Callable[[Sequence[Segment]], float],
+    config: QueryConfig,
+) -> list[tuple[Segment, ...]]:
+    """Select groups of ``size`` segments about which the answer is clear, and mark them as queried.
 
-    Candidates are sampled in the same way as other queries, so that labelers can't recognize the checks.
+    They are used for attention checks. Candidates are sampled in the same way as other queries, so that
+    labelers can't recognize the checks. Single segments may have been queried before.
 
     Args:
-        count: number of pairs; fewer are returned if too few new pairs differ in score.
-        value: function that returns a segment's true score, such as its true return.
+        count: number of groups; fewer are returned if too few candidates are clear.
+        margin: function that returns how clear the answer is; 0 if it isn't.
     """
-    if count < 1 or len(pool) < 2:
+    if count < 1 or len(pool) < size:
         return []
-
-    def difference(pair: SegmentPair) -> float:
-        return abs(value(pair[0]) - value(pair[1]))
-
-    candidates = _draw(pool, _CANDIDATES_PER_CHECK * count, _weights(pool, count, config))
-    sure = sorted(filter(difference, candidates), key=difference, reverse=True)
+    weights = _weights(pool, math.ceil(size * count / 2), config)
+    if weights is not None and np.count_nonzero(weights) < size:
+        return []
+    wanted = _CANDIDATES_PER_CHECK * count
+    candidates: Sequence[tuple[Segment, ...]]
+    if size == 2:
+        candidates = _draw(pool, wanted, weights)
+    else:
+        candidates = _draw_groups(pool, size, wanted, weights)
+    if size == 1 and len(candidates) < wanted:
+        candidates = list(dict.fromkeys([*candidates, *pool.sample_groups(wanted, size, weights)]))
+    margins = {group: margin(group) for group in candidates}
+    sure = sorted(
+        (group for group in candidates if margins[group] > 0), key=margins.__getitem__, reverse=True
+    )
     fresh, others = _without_reuse(sure)
     chosen = (fresh + others)[:count]
     pool.remember(chosen)

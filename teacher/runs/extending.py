@@ -11,13 +11,14 @@ from typing import Any
 
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.errors import ConfigError
+from teacher.settings.addresses import RATING_WORDS
 from teacher.settings.config import TeachConfig
 from teacher.settings.config_files import load_config
 from teacher.settings.options import RunStage
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
 """Settings that may be increased when a run is resumed, with their command-line flags."""
-CHANGING = (*GROWING, "feedback")
+CHANGING = (*GROWING, "feedback", *RATING_WORDS)
 """Settings that may change when a run is resumed."""
 
 
@@ -34,6 +35,8 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
     config, run_id = load_config(run_dir)
     for name in filter(wanted.__contains__, GROWING):
         _refuse_to_shrink(config, name, wanted[name])
+    changes_kind = wanted.get("feedback", config.feedback) != config.feedback
+    wanted = {**dict.fromkeys(RATING_WORDS if changes_kind else ()), **wanted}
     wanted = {name: value for name, value in wanted.items() if value != getattr(config, name)}
     if not wanted:
         return config, run_id

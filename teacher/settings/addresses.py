@@ -8,8 +8,13 @@ from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError, one_line
 from teacher.settings.checks import Fits, Problem
+from teacher.settings.options import KindName
 
+_WORDS = Fits("up to 40 characters", lambda text: 0 < len(text.strip()) <= len(text) <= 40)
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+
+
+RATING_WORDS = ("lowest_rating", "highest_rating")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +26,12 @@ class SiteSettings:
         "the question that labelers see",
         Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
     ] = "Choose the clip in which the agent does better."
+    lowest_rating: Annotated[
+        str | None, "what labelers read beside rating 1, in any language (default: worst)", _WORDS
+    ] = None
+    highest_rating: Annotated[
+        str | None, "what labelers read beside rating 5, in any language (default: best)", _WORDS
+    ] = None
     site_url: Annotated[
         str | None,
         "URL of the labeling site, with its token in TEACHER_TOKEN (default: a site on this machine)",
@@ -45,6 +56,12 @@ class SiteSettings:
                 "site_url",
                 "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
             )
+
+    def word_problems(self, feedback: KindName) -> Iterator[Problem]:
+        """Yield a problem for each word beside a rating if the questions are of another kind."""
+        for name in RATING_WORDS:
+            if feedback != "rating" and getattr(self, name) is not None:
+                yield name, "has no effect without --feedback=rating; leave it out"
 
 
 def require_own_address(bind: str) -> None:

@@ -248,10 +248,9 @@ class TeachConfig(SiteSettings):
             refuse(self, [("teacher", expected)])
         if self.feedback != "pair":
             refuse(self, self._problems_of_kind())
+        refuse(self, self.word_problems(self.feedback))
 
     def _problems_of_kind(self) -> Iterator[Problem]:
-        if self.predictor == "human":
-            yield "feedback", "expected pair with human, because the labeling site asks about pairs only"
         if self.error_model.soft is not None:
             yield (
                 "teacher",

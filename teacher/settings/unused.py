@@ -6,7 +6,18 @@ from typing import Any
 
 from teacher.settings.checks import Problem, refuse
 
-_SITE = ("prompt", "gold", "pace", "site_url", "storage", "state_dir", "bind", "public_url")
+_SITE = (
+    "prompt",
+    "lowest_rating",
+    "highest_rating",
+    "gold",
+    "pace",
+    "site_url",
+    "storage",
+    "state_dir",
+    "bind",
+    "public_url",
+)
 _LABELS = (
     "n_labels",
     "pretrain_labels",

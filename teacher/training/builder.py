@@ -304,6 +304,9 @@ def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
         has_true_reward=True,
         gold_rate=config.gold or None,
         pretrain_labels=config.num_pretrain_labels,
+        lowest_rating=config.lowest_rating,
+        highest_rating=config.highest_rating,
+        kind=config.feedback,
     )
     site = open_site(config, ledger, stack)
     if settings.reopen:

@@ -188,6 +188,9 @@ def collector_of(
         n_labels=config.n_prefs,
         fps=source.fps,
         has_true_reward=True,
+        lowest_rating=config.site.lowest_rating,
+        highest_rating=config.site.highest_rating,
+        kind=config.feedback,
     )
     renderer = clips if clips.mode == "replay" else None  # the default renderer can encode captured frames
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)

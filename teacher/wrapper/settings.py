@@ -148,6 +148,7 @@ class WrapperConfig:
         if self.people != "site":
             reject_unused(self, "no site", prefix="")
         refuse(self, self._problems(), prefix="")
+        refuse(self.site, self.site.word_problems(self.feedback), prefix="site.")
         reject_unused(self.reward, "wrapper", "reward.")
         reject_unused(self.queries, "wrapper queries", "queries.")
 
@@ -169,11 +170,9 @@ class WrapperConfig:
                 yield "background", "must be True if people label, because step() can't wait for them"
         if self.train_reward and not self.collect_prefs and self.prefs_dir is None:
             yield "train_reward", "training needs labels: pass collect_prefs=True or prefs_dir"
-        if self.feedback != "pair" and self.collect_prefs:
-            if not self.synthetic_prefs and self.people == "site":
-                yield "feedback", 'must be "pair" with people="site", because the site asks about pairs only'
-            if self.synthetic_prefs and not isinstance(self.judge, str):
-                yield "judge", f"functions compare two segments, and can't answer {self.feedback} questions"
+        is_scripted = self.collect_prefs and self.synthetic_prefs
+        if self.feedback != "pair" and is_scripted and not isinstance(self.judge, str):
+            yield "judge", f"functions compare two segments, and can't answer {self.feedback} questions"
         if self.schedule is not None and self.n_prefs is not None:
             yield "schedule", "can't be combined with n_prefs and total_timesteps; leave out one or the other"
 

@@ -22,6 +22,7 @@ from human_feedback_site.feedback.api.authentication import (
     WithinScope,
 )
 from human_feedback_site.feedback.api.problems import unavailable
+from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.selectors.experiments import own_experiment
 
@@ -72,9 +73,9 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness check: return 200 if the site can do its work, otherwise 503."""
+    """Readiness check: return 200 and the kinds of questions if the site can do its work, otherwise 503."""
     obstacle = health.obstacle()
-    ready = {"status": "ready", "instance": settings.INSTANCE_ID}
+    ready = {"status": "ready", "instance": settings.INSTANCE_ID, "kinds": list(KINDS)}
     return JsonResponse(ready) if obstacle is None else unavailable(obstacle)
 
 

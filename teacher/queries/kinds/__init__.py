@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.errors import DataError
@@ -9,9 +10,8 @@ from teacher.queries.kinds.base import Kind
 from teacher.queries.kinds.best_worst import BestWorst
 from teacher.queries.kinds.pair import Graded, Pair
 from teacher.queries.kinds.rating import Rating
-from teacher.settings.options import KindName
 
-KINDS: Mapping[KindName, Kind] = {kind.name: kind for kind in (Pair(), Graded(), Rating(), BestWorst())}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Pair(), Graded(), Rating(), BestWorst())}
 
 
 class Follower:
@@ -31,13 +31,18 @@ class Follower:
         A value of None withdraws a preference.
 
         Raises:
-            DataError: a question is of an unknown kind, or the ledger is damaged.
+            DataError: a question is of an unknown kind or has an unknown answer, or the ledger is damaged.
         """
         for each in answered:
             if each.kind not in self._implied:
                 raise DataError(
                     f"{self._ledger.path} has questions of the kind {each.kind}, but this RL-Teacher knows "
                     f"only {', '.join(KINDS)}; update RL-Teacher"
+                )
+            if each.decision not in {None, CANT_TELL, *KINDS[each.kind].answers}:
+                raise DataError(
+                    f"{self._ledger.path} has the answer {each.decision} to a {each.kind} question, but the "
+                    f"answers are {', '.join(KINDS[each.kind].answers)} and {CANT_TELL}; update RL-Teacher"
                 )
             yield from self._implied[each.kind].changes(each)
 

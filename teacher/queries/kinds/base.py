@@ -1,21 +1,24 @@
 """Interface between the trainer and one kind of question."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, Protocol
 
+from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError
 from teacher.queries.judges import Judge, ScriptedTeacher
-from teacher.queries.selection import Ensemble, select_groups
+from teacher.queries.selection import Ensemble, select_groups, sure_groups
 from teacher.settings.options import KindName, QueryConfig
-from teacher.settings.teachers import Perceived
+from teacher.settings.teachers import Answerer, Perceived
 
 Decided = tuple[str, float | None]
 """Answer to a question, and the probability that a pair's first segment is better; None for other kinds."""
+Check = tuple[tuple[Segment, ...], str]
+"""Items of an attention check, and the answer that is known to be right."""
 
 
 class Kind(ABC):
@@ -24,12 +27,14 @@ class Kind(ABC):
     Attributes:
         name: name in settings and files.
         size: number of segments in a question.
+        answers: all answers but "can't tell".
         question: sentence to ask people in a terminal or notebook.
         prompt: keys to type for each answer.
     """
 
     name: ClassVar[KindName]
     size: ClassVar[int]
+    answers: ClassVar[Collection[str]]
     question: ClassVar[str]
     prompt: ClassVar[str]
 
@@ -38,6 +43,26 @@ class Kind(ABC):
     ) -> Sequence[tuple[Segment, ...]]:
         """Select the items of up to ``count`` questions, and mark them as queried in the pool."""
         return select_groups(pool, self.size, count, config, predictor)
+
+    def checks(
+        self, pool: SegmentPool, count: int, config: QueryConfig, value: Callable[[Segment], float]
+    ) -> Sequence[Check]:
+        """Select up to ``count`` attention checks, and mark their items as queried in the pool.
+
+        Args:
+            value: function that scores a segment, for example by its true return.
+        """
+
+        if count < 1:
+            return []
+        values = {segment: value(segment) for segment in pool.segments}
+        seen = list(values.values())
+
+        def known(items: Sequence[Segment]) -> tuple[str, float]:
+            return self.known([values[item] for item in items], seen)
+
+        groups = sure_groups(pool, self.size, count, lambda items: known(items)[1], config)
+        return [(items, known(items)[0]) for items in groups]
 
     @abstractmethod
     def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
@@ -48,6 +73,33 @@ class Kind(ABC):
             ConfigError: the judge can only compare two segments.
             UndecidedError: a scripted teacher skipped too many questions in a row.
         """
+
+    @abstractmethod
+    def scripted(self, answerer: Answerer, returns: Sequence[float], key: str) -> Decided:
+        """Return a scripted labeler's answer to a question about items with these returns.
+
+        Args:
+            key: the question's unique ID; seeds the labeler's random errors.
+        """
+
+    @abstractmethod
+    def known(self, returns: Sequence[float], seen: Sequence[float] = (), /) -> tuple[str, float]:
+        """Return the right answer to a question about items with these returns, and how clear it is.
+
+        Args:
+            seen: returns of the segments that may be asked about, for kinds whose answers depend on them.
+
+        Returns:
+            The answer, and a number that is higher for clearer ones; 0 if it isn't clear.
+        """
+
+    def fits(self, answer: str, returns: Sequence[float]) -> bool:
+        """Return True if a labeler without errors may have given this answer."""
+        return answer == self.known(returns)[0]
+
+    def choice(self, answer: str) -> str:
+        """Return what to press for an answer if the items are shown in order: the answer in screen terms."""
+        return answer
 
     @abstractmethod
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
@@ -64,6 +116,30 @@ class Kind(ABC):
         Args:
             from_start: True to derive the preferences of decisions that are already in the ledger too.
         """
+
+
+class PerceivedKind(Kind):
+    """Kind whose answers by scripted teachers follow from the items' returns, which they see with errors."""
+
+    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+        """Return the answer of a scripted teacher."""
+        if not isinstance(judge, ScriptedTeacher):
+            raise ConfigError(
+                f"{self.name} questions need a scripted teacher, because other judges compare two segments; "
+                'use ScriptedTeacher, or feedback="pair"'
+            )
+        return self._answer(judge.perceive(items))
+
+    def scripted(self, answerer: Answerer, returns: Sequence[float], key: str) -> Decided:
+        """Return the answer of a scripted labeler."""
+        return self._answer(answerer.perceive(returns, key))
+
+    def _answer(self, perceived: Perceived | None) -> Decided:
+        return (CANT_TELL, None) if perceived is None else self.answer(perceived)
+
+    @abstractmethod
+    def answer(self, perceived: Perceived) -> Decided:
+        """Return the answer that follows from a scripted teacher's view of the items."""
 
 
 class Implied(Protocol):
@@ -89,13 +165,3 @@ class ByQuestion:
     def changes(self, answered: Answered) -> list[Preference]:
         """Return the preferences that follow from the decision."""
         return self._derive(answered)
-
-
-def perceive(judge: Judge, items: Sequence[Segment], kind: KindName) -> Perceived | None:
-    """Return a scripted teacher's view of a question's items, or None for "can't tell"."""
-    if not isinstance(judge, ScriptedTeacher):
-        raise ConfigError(
-            f"{kind} questions need a scripted teacher, because other judges compare two segments; use "
-            'ScriptedTeacher, or feedback="pair"'
-        )
-    return judge.perceive(items)

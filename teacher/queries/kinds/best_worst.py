@@ -1,20 +1,19 @@
 """Questions about four segments, of which the best and the worst are chosen (best-worst scaling)."""
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Collection, Sequence
+from itertools import combinations, permutations
 from typing import ClassVar
 from uuid import uuid5
 
 from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
-from teacher.data.segments import Segment
-from teacher.queries.judges import Judge
-from teacher.queries.kinds.base import ByQuestion, Decided, Kind, perceive
+from teacher.queries.kinds.base import ByQuestion, Decided, PerceivedKind
 from teacher.settings.options import KindName
+from teacher.settings.teachers import Perceived
 
 
-class BestWorst(Kind):
+class BestWorst(PerceivedKind):
     """Question which of four segments is the best, and which the worst.
 
     An answer such as ``1>4`` has the numbers of the best and the worst segment.
@@ -22,17 +21,29 @@ class BestWorst(Kind):
 
     name: ClassVar[KindName] = "best_worst"
     size: ClassVar[int] = 4
+    answers: ClassVar[Collection[str]] = [f"{best}>{worst}" for best, worst in permutations("1234", 2)]
     question: ClassVar[str] = "Which clips are the best and the worst?"
     prompt: ClassVar[str] = "best, then worst, such as 14; above: [1] [2], below: [3] [4]  [c]an't tell: "
 
-    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+    def answer(self, perceived: Perceived) -> Decided:
         """Choose the segments with the highest and the lowest return; can't tell if all are equal."""
-        perceived = perceive(judge, items, self.name)
-        if perceived is None or len(set(perceived.returns)) == 1:
+        if len(set(perceived.returns)) == 1:
             return CANT_TELL, None
-        order = sorted(range(self.size), key=lambda index: perceived.returns[index])
-        worst, best = (order[-1], order[0]) if perceived.slips else (order[0], order[-1])
-        return _answer(best, worst), None
+        worst, *_, best = _ascending(perceived.returns)
+        return (_answer(worst, best) if perceived.slips else _answer(best, worst)), None
+
+    def known(self, returns: Sequence[float], seen: Sequence[float] = (), /) -> tuple[str, float]:
+        """Return the best and the worst, and the smaller of their distances from the other two."""
+        worst, low, high, best = _ascending(returns)
+        margin = min(returns[low] - returns[worst], returns[best] - returns[high])
+        return _answer(best, worst), margin
+
+    def fits(self, answer: str, returns: Sequence[float]) -> bool:
+        """Return True if the answer's items have the highest and the lowest return, or all are equal."""
+        if answer == CANT_TELL:
+            return min(returns) == max(returns)
+        best, worst = (returns[int(number) - 1] for number in answer.split(">"))
+        return best == max(returns) and worst == min(returns)
 
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by two typed numbers, of the best and of the worst segment."""
@@ -47,6 +58,11 @@ class BestWorst(Kind):
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
         """Derive five of the six possible preferences from each answer."""
         return ByQuestion(_preferences)
+
+
+def _ascending(returns: Sequence[float]) -> list[int]:
+    """Return the indices of items, sorted by return."""
+    return sorted(range(len(returns)), key=lambda index: returns[index])
 
 
 def _answer(best: int, worst: int) -> str:

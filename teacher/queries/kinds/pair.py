@@ -1,18 +1,19 @@
 """Questions about two segments: which one is better, and in graded ones, by how much."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import median
 from typing import ClassVar
 
-from teacher.data.decisions import CANT_TELL
+from teacher.data.decisions import CANT_TELL, CERTAIN
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.queries.judges import Judge, answer_of, decision_of
-from teacher.queries.kinds.base import ByQuestion, Decided, Kind, perceive
+from teacher.queries.kinds.base import ByQuestion, Decided, Kind, PerceivedKind
 from teacher.queries.selection import Ensemble, select_pairs
 from teacher.settings.options import KindName, QueryConfig
+from teacher.settings.teachers import Answerer, Perceived
 
 CLEAR, SLIGHT = 0.95, 0.7
 GRADES = {
@@ -30,6 +31,7 @@ class Pair(Kind):
 
     name: ClassVar[KindName] = "pair"
     size: ClassVar[int] = 2
+    answers: ClassVar[Collection[str]] = CERTAIN.keys() - {CANT_TELL}
     question: ClassVar[str] = "Which clip is better?"
     prompt: ClassVar[str] = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
 
@@ -44,6 +46,17 @@ class Pair(Kind):
         probability = answer_of(judge, *pair_of(items))
         return decision_of(probability), probability
 
+    def scripted(self, answerer: Answerer, returns: Sequence[float], key: str) -> Decided:
+        """Return a scripted labeler's decision and probability."""
+        first, second = returns
+        probability = answerer.answer(first, second, key)
+        return decision_of(probability), probability
+
+    def known(self, returns: Sequence[float], seen: Sequence[float] = (), /) -> tuple[str, float]:
+        """Return the segment with the higher return, or ``equal``, and the difference."""
+        first, second = returns
+        return "equal" if first == second else "first" if first > second else "second", abs(first - second)
+
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by a typed line; an empty one means "can't tell"."""
         match typed[:1]:
@@ -54,6 +67,10 @@ class Pair(Kind):
             case "c" | "":
                 return CANT_TELL, None
         return None
+
+    def choice(self, answer: str) -> str:
+        """Return the answer with the sides of the screen instead of the items."""
+        return answer.replace("first", "left").replace("second", "right")
 
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
         """Derive one preference from each question."""
@@ -70,17 +87,15 @@ def pair_of(items: Sequence[Segment]) -> SegmentPair:
     return first, second
 
 
-class Graded(Pair):
+class Graded(PerceivedKind, Pair):
     """Question which of two segments is better, clearly or slightly."""
 
     name: ClassVar[KindName] = "graded"
+    answers: ClassVar[Collection[str]] = GRADES.keys()
     prompt: ClassVar[str] = "left: [l] slightly, [ll] clearly  right: [r], [rr]  [e]qual  [c]an't tell: "
 
-    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+    def answer(self, perceived: Perceived) -> Decided:
         """Return a grade: clear if the returns differ by at least the median difference seen so far."""
-        perceived = perceive(judge, items, self.name)
-        if perceived is None:
-            return CANT_TELL, None
         first, second = reversed(perceived.returns) if perceived.slips else perceived.returns
         if perceived.looks_equal or first == second:
             return "equal", 0.5
@@ -89,6 +104,15 @@ class Graded(Pair):
         grade = "clearly" if abs(first - second) >= typical else "slightly"
         answer = f"{grade}_{'first' if first > second else 'second'}"
         return answer, GRADES[answer]
+
+    def known(self, returns: Sequence[float], seen: Sequence[float] = (), /) -> tuple[str, float]:
+        """Return that the segment with the higher return is clearly better, or ``equal``."""
+        answer, difference = super().known(returns)
+        return answer if answer == "equal" else f"clearly_{answer}", difference
+
+    def fits(self, answer: str, returns: Sequence[float]) -> bool:
+        """Return True if the answer prefers the segment with the higher return, however clearly."""
+        return answer.partition("_")[2] == self.known(returns)[0].partition("_")[2]
 
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by a typed line; the letter of a clearly better side is typed twice."""

@@ -252,7 +252,7 @@ def test_active_selection_takes_the_groups_that_members_disagree_about() -> None
         pool.add([make_segment(seed) for seed in range(200)])
         chosen = [
             [segment.recipe.seed for segment in group]
-            for group in KINDS[kind].select(pool, 10, config, members)  # type: ignore[index]
+            for group in KINDS[kind].select(pool, 10, config, members)
         ]
 
         def disagreement(group: Sequence[int]) -> float:

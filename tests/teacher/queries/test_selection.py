@@ -23,7 +23,8 @@ from teacher.queries.schedules import (
     RateSchedule,
     named_rate,
 )
-from teacher.queries.selection import disagreement, select_pairs, sure_pairs
+from teacher.queries.kinds import KINDS
+from teacher.queries.selection import disagreement, select_pairs
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
 from teacher.settings.options import QueryConfig, Uncertainty
 from teacher.training.parts import schedule_of
@@ -178,7 +179,8 @@ def test_pairs_without_doubt_differ_most_and_are_asked_about_once() -> None:
         return float(segment.recipe.seed)
 
     asked = select_pairs(pool, 10)
-    pairs = [pair for _ in range(5) for pair in sure_pairs(pool, 2, value, QueryConfig())]
+    checks = [check for _ in range(5) for check in KINDS["pair"].checks(pool, 2, QueryConfig(), value)]
+    pairs = [(first, second) for (first, second), _ in checks]
     assert len(pairs) == 10
     assert len({*map(frozenset, pairs), *map(frozenset, asked)}) == 20
     apart = [max(pair) - min(pair) for pair in seeds(pairs)]
@@ -187,8 +189,9 @@ def test_pairs_without_doubt_differ_most_and_are_asked_about_once() -> None:
 
 
 def test_ties_give_no_attention_checks(pool: SegmentPool) -> None:
-    assert sure_pairs(pool, 3, lambda _: 1.0, QueryConfig()) == []
-    assert sure_pairs(pool_of(), 3, lambda _: 1.0, QueryConfig()) == []
+    for kind in KINDS.values():
+        assert kind.checks(pool, 3, QueryConfig(), lambda _: 1.0) == []
+        assert kind.checks(pool_of(), 3, QueryConfig(), lambda _: 1.0) == []
 
 
 def test_more_candidates_bring_more_disagreement() -> None:
