@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
+from human_feedback_site.feedback.api.serializers import NewComparisonSerializer
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.services.accounts import create_token
 from teacher.errors import SiteRefusedError
@@ -25,6 +26,7 @@ from teacher.labeling.client import (
     Point,
     Registration,
 )
+from teacher.settings.options import KindName
 from tests.servers import Handler, serving
 
 Call = Callable[[FeedbackClient, Any], Any]
@@ -167,6 +169,45 @@ def test_a_rate_of_gold_is_told_where_there_is_one(story: list[Any], server: Sit
         client.put_experiment(settings)
     assert server.asked is not None
     assert server.asked[3] == {**exchange.body, "gold_rate": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [({}, {"pair"}), ({"kinds": ["pair", "rating"]}, {"pair", "rating"})],
+    ids=["0.1.0", "later"],
+)
+def test_a_site_tells_which_kinds_of_questions_it_knows(
+    told: dict[str, Any], kinds: set[str], server: Site
+) -> None:
+    server.answer = {"status": "ready", "instance": "", **told}
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
+        assert client.kinds() == kinds
+
+
+@pytest.mark.parametrize(("kind", "size"), [("graded", 2), ("rating", 1), ("best_worst", 4)])
+def test_questions_of_other_kinds_are_registered_with_their_kind(
+    kind: KindName, size: int, server: Site
+) -> None:
+    uuid, clips = UUID(int=1), tuple(ClipReference(str(at), None) for at in range(size))
+    server.answer = {"registered": 1, "existing": 0}
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
+        client.register(
+            NAME, [Registration(uuid=uuid, phase="training", step=0, priority=0, items=clips, kind=kind)]
+        )
+    assert server.asked is not None
+    sent = NewComparisonSerializer(data=server.asked[3]["comparisons"][0])
+    assert sent.is_valid(), sent.errors
+    assert (sent.validated_data["kind"], len(sent.validated_data["items"])) == (kind, size)
+
+
+def test_words_beside_ratings_are_told_where_there_are_any(story: list[Any], server: Site) -> None:
+    exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
+    server.answer = exchange.answer
+    settings = dataclasses.replace(settings_of(exchange.body), lowest_rating="falls", kind="rating")
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
+        client.put_experiment(settings)
+    assert server.asked is not None
+    assert server.asked[3] == {**exchange.body, "lowest_rating": "falls"}
 
 
 def as_json(result: Any) -> Any:

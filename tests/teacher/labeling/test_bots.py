@@ -42,8 +42,33 @@ def run_bots(*options: object) -> "subprocess.Popen[str]":
     [(1.0, 0.5, "left"), (-2.0, -1.0, "right"), (3.0, 3.0, "equal"), (None, 1.0, "cant_tell")],
 )
 def test_the_larger_true_return_is_chosen(left: float | None, right: float, choice: str) -> None:
+    """A site of 0.1.0 tells neither kind nor items."""
     truth = {"left": {"true_return": left}, "right": {"true_return": right}, "comparison": "a"}
     assert choose(truth, Answerer(ErrorModel(), seed=0), "bot") == choice
+    items = {"kind": "pair", "items": [truth["left"], truth["right"]]}
+    assert choose({**truth, **items}, Answerer(ErrorModel(), seed=0), "bot") == choice
+
+
+@pytest.mark.parametrize(
+    ("kind", "returns", "choice", "by_mistake"),
+    [
+        ("graded", [1.0, 0.5], "clearly_left", "clearly_right"),
+        ("graded", [2.0, 2.0], "equal", "equal"),
+        ("best_worst", [1.0, 3.0, 0.0, 2.0], "2>3", "3>2"),
+        ("best_worst", [1.0, 1.0, 1.0, 1.0], "cant_tell", "cant_tell"),
+        ("best_worst", [1.0, None, 1.0, 1.0], "cant_tell", "cant_tell"),
+        ("rating", [1.0], "5", "1"),
+    ],
+)
+def test_questions_of_other_kinds_are_answered_in_the_terms_of_the_screen(
+    kind: str, returns: list[float | None], choice: str, by_mistake: str
+) -> None:
+    items = [{"true_return": value} for value in returns]
+    truth = {"kind": kind, "items": items, "left": None, "right": None, "comparison": "a"}
+    for mistake, expected in ((None, choice), (1.0, by_mistake)):
+        seen = [0.0] * 9 if kind == "rating" else []
+        answerer = Answerer(ErrorModel(mistake=mistake), seed=0, seen=seen)
+        assert choose(truth, answerer, "bot") == expected
 
 
 def test_bots_wait_for_the_experiment_and_end_with_it(

@@ -1,6 +1,7 @@
 """Comparisons reach people, their answers come back as preferences."""
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,8 @@ import pytest
 from teacher.behaviors import counter_clockwise
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec, render
 from teacher.data.ledger import Ledger, Question
+from teacher.data.preferences import PreferenceDataset
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import (
     ConfigError,
@@ -26,6 +29,9 @@ from teacher.labeling import human
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.labeling.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
+from teacher.queries.judges import true_return
+from teacher.queries.kinds import KINDS, preferences_in
+from teacher.settings.options import KindName, QueryConfig
 from teacher.storage import FolderStorage
 from tests.teacher.labeling.conftest import CLIP_SIZE
 from tests.waiting import wait_until
@@ -205,17 +211,128 @@ def test_resume_continues(start_asking: Any, pairs: Pairs, tmp_path: Path) -> No
         asking.receive(3)
 
 
-def test_open_questions_that_the_site_cannot_ask_are_refused(
+# Questions of other kinds
+
+OTHER_KINDS: list[KindName] = ["graded", "rating", "best_worst"]
+
+
+def questions_of(kind: KindName, pairs: Pairs, count: int) -> list[tuple[Segment, ...]]:
+    """Questions about different segments."""
+    size = KINDS[kind].size
+    items = [item for pair in pairs for item in pair]
+    return [tuple(items[at : at + size]) for at in range(0, size * count, size)]
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_questions_of_any_kind_are_answered_and_none_is_lost_if_the_trainer_is_killed(
+    start_asking: Any, pairs: Pairs, tmp_path: Path, kind: KindName
+) -> None:
+    questions = questions_of(kind, pairs, 8)
+    with start_asking(kind=kind) as asking:
+        asking.publish(questions[:4])
+        asking.collector._stop.set()  # as if killed: nothing is read any more
+        asking.collector._wake.set()
+        asking.collector._thread.join()
+        asking.collector.submit(questions[4:6], "training", 200)
+        asking.bots(1, tmp_path / "answers")
+        wait_until(lambda: asking.client.decisions(asking.settings.name, 0).open == 0)
+        assert (asking.ledger.usable(), asking.ledger.open()) == (0, 6)
+        asking.dismiss()
+        asking.client.put_experiment(asking.settings, state="running")
+    with start_asking(kind=kind) as asking:
+        asking.bots(1, tmp_path / "answers")
+        asking.collector.submit(questions[6:], "training", 300)
+        wait_until(lambda: asking.ledger.usable() == 8)
+        asking.collector.finish()
+        held, following = PreferenceDataset(), PreferenceDataset()
+        held.upsert(asking.collector.receive())
+        following.upsert(preferences_in(asking.ledger))
+        answered = list(asking.ledger.answered())
+        labelers = {labeler for _, labeler, _ in asking.ledger.answers(kind)}
+    lines = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
+    assert len(lines) == len({line["comparison"] for line in lines}) == 8
+    assert [line["status"] for line in lines] == ["counted"] * 8
+    assert {UUID(line["comparison"]) for line in lines} == {each.uuid for each in answered}
+    for each in answered:
+        assert each.decision is not None
+        assert KINDS[kind].fits(each.decision, [item.true_return for item in each.items])
+    # Ratings are told by labeler, which is what they are compared by.
+    assert (0 in labelers) == (kind != "rating")
+    assert {*map(tuple, held.ids.tolist())} == {*map(tuple, following.ids.tolist())}
+
+
+def test_open_questions_of_an_earlier_kind_are_asked_and_answered(
     start_asking: Any, pairs: Pairs, tmp_path: Path
 ) -> None:
+    with start_asking(kind="best_worst") as asking:
+        asking.publish(questions_of("best_worst", pairs, 2))
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger.write([Question(uuid4(), pairs[4], "training", 7)])  # not registered yet
+    ledger.close()
+    with start_asking(kind="rating") as asking:
+        asking.publish(questions_of("rating", pairs, 2))
+        asking.bots(1)
+        wait_until(lambda: asking.ledger.usable() == 5)
+        kinds = sorted(each.kind for each in asking.ledger.answered())
+    assert kinds == ["best_worst", "best_worst", "pair", "rating", "rating"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        ("graded", lambda first, second: "clearly_first" if first > second else "clearly_second"),
+        ("best_worst", lambda *of: f"{of.index(max(of)) + 1}>{of.index(min(of)) + 1}"),
+        ("rating", None),
+    ],
+)
+def test_attention_checks_of_any_kind_have_their_known_answer(
+    start_asking: Any, pairs: Pairs, site: SiteHandle, kind: KindName, known: Any
+) -> None:
+    """Also if the trainer was killed before it had registered them."""
+    pool = SegmentPool(len(pairs[0][0]), seed=1)
+    pool.add([item for pair in pairs for item in pair])
+    checks = KINDS[kind].checks(pool, 2, QueryConfig(), true_return)
+    expected = {tuple(item.true_return for item in items): answer for items, answer in checks}
+    with start_asking(storage=Away(Path(site.storage)), kind=kind) as asking:
+        asking.collector.submit_checks(checks, 100)
+    with start_asking(kind=kind) as asking:
+        wait_until(lambda: asking.ledger.unfinished() == [])
+        assert (asking.ledger.open(), asking.ledger.gold()) == (0, 2)
+    with site_database(site) as connection:
+        rows = connection.execute(
+            "SELECT gold, first_return, second_return, third_return, fourth_return FROM feedback_comparison "
+            "JOIN feedback_experiment e ON e.id = experiment_id WHERE e.name = ? AND status = 'gold'",
+            (asking.settings.name,),
+        ).fetchall()
+    stored = {tuple(each for each in returns if each is not None): gold for gold, *returns in rows}
+    assert stored == expected
+    if known is not None:
+        assert all(known(*returns) == gold for returns, gold in stored.items())
+    else:
+        ordered = sorted(item.true_return for pair in pairs for item in pair)
+        lowest, highest = ordered[: len(ordered) // 5], ordered[-len(ordered) // 5 :]
+        assert all(value in (highest if gold == "5" else lowest) for (value,), gold in stored.items())
+
+
+def test_a_site_that_does_not_know_the_kind_is_refused_before_anything_is_made_there(
+    start_asking: Any, pairs: Pairs, site: SiteHandle, experiment: ExperimentSettings,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(FeedbackClient, "kinds", lambda _: frozenset({"pair"}))
+    said = (
+        f"the labeling site at {site.url} doesn't know rating questions; update the site, or use --feedback "
+        "pair"
+    )
+    with pytest.raises(ConfigError, match=said), start_asking(kind="rating"):
+        pass
+    assert not knows(site, experiment.name)
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     ledger.write([Question(uuid4(), pairs[0][:1], "training", 7, "rating")])
     ledger.close()
-    with (
-        pytest.raises(ConfigError, match=r"ledger.sqlite3 has open questions of the kind rating, but the"),
-        start_asking(),
-    ):
+    with pytest.raises(ConfigError, match=said), start_asking():
         pass
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")) as ledger:
+        assert len(ledger.unfinished()) == 1
 
 
 def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:

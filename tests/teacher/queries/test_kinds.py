@@ -1,9 +1,11 @@
 """Kinds of questions: selection, scripted answers, and the preferences that follow."""
 
+import contextlib
 import math
 import sqlite3
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from agents.numerics.correlation import rank_correlation
-from teacher.data.decisions import FeedItem
+from teacher.data.decisions import FeedItem, LabelerAnswer
 from teacher.data.ledger import Ledger, Question
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
@@ -165,25 +167,156 @@ def test_changes_of_ratings_add_up_to_those_from_the_start(
     events: Sequence[tuple[int, str | None]], restart: int
 ) -> None:
     """Also if answers are changed and withdrawn in any order, and in a process that began later."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        ledger = Ledger(Path(folder) / "ledger.sqlite3")
-        rated = [Question(UUID(int=n), (make_segment(n),), "training", 0, "rating") for n in range(15)]
-        ledger.write(rated)
+    with rated_questions(15) as (ledger, rated):
         dataset, follower = PreferenceDataset(), Follower(ledger)
         for seq, (number, answer) in enumerate(events, 1):
             if seq == restart:
                 follower = Follower(ledger)
-            ledger.record([FeedItem(seq, rated[number].uuid, answer, None, 1)], cursor=seq)
-            dataset.upsert(follower.changes(ledger.answered([rated[number].uuid])))
-        expected = PreferenceDataset()
-        expected.upsert(preferences_in(ledger))
-        assert content(dataset) == content(expected)
+            ledger.record([FeedItem(seq, rated[number], answer, None, 1)], cursor=seq)
+            dataset.upsert(follower.changes(ledger.answered([rated[number]])))
+        assert content(dataset) == content(from_start(ledger))
         newest = {number: (seq, answer) for seq, (number, answer) in enumerate(events)}
         usable = [answer for _, answer in newest.values() if answer not in {None, "cant_tell"}]
         assert len(dataset) == sum(min(PARTNERS, earlier) for earlier in range(len(usable) - SETTLING))
-        ledger.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    events=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3), _LEVELS), max_size=60),
+    restart=st.integers(0, 60),
+    read_at_once=st.integers(1, 5),
+)
+def test_ratings_are_compared_within_one_labelers_scale(
+    events: Sequence[tuple[int, int, str | None]], restart: int, read_at_once: int
+) -> None:
+    """Against a simple model: what each labeler said, in order, as the site's feed tells it."""
+    model: dict[int, dict[int, tuple[int, str]]] = {labeler: {} for labeler in range(1, 4)}
+    with rated_questions(9) as (ledger, rated):
+        dataset, follower, items = PreferenceDataset(), Follower(ledger), list[FeedItem]()
+        for seq, (number, labeler, answer) in enumerate(events, 1):
+            if (known := model[labeler].pop(number, None)) is not None and known[1] == answer:
+                model[labeler][number] = known  # not changed
+            elif answer is not None:
+                model[labeler][number] = (seq, answer)
+            given = [LabelerAnswer(each, own[number][1]) for each, own in model.items() if number in own]
+            opinions = sorted(each.answer for each in given if each.answer != "cant_tell")
+            decision = opinions[len(opinions) // 2] if opinions else "cant_tell" if given else None
+            items.append(FeedItem(seq, rated[number], decision, None, len(given), None, tuple(given)))
+            if seq == restart:
+                follower = Follower(ledger)
+            if len(items) == read_at_once or seq == len(events):
+                ledger.record(items, cursor=seq)
+                dataset.upsert(follower.changes(ledger.answered(item.comparison for item in items)))
+                items.clear()
+        assert content(dataset) == content(from_start(ledger))
+        scales = [
+            [
+                number
+                for number, (_, answer) in sorted(own.items(), key=lambda one: one[1][0])
+                if answer != "cant_tell"
+            ]
+            for own in model.values()
+        ]
+        expected = [
+            (rated[number], rated[earlier])
+            for ratings in (scale[SETTLING:] for scale in scales)
+            for at, number in enumerate(ratings)
+            for earlier in ratings[max(0, at - PARTNERS) : at]
+        ]
+        assert len(dataset) == len(expected)
+        if len(dataset):
+            questions = {bytes(row): 0.0 for row in dataset.questions}
+            for row, weight in zip(dataset.questions, dataset.weights, strict=True):
+                questions[bytes(row)] += weight
+            assert list(questions.values()) == pytest.approx([1.0] * len(questions))
+            assert len(questions) == len({number for number, _ in expected})
+
+
+@contextlib.contextmanager
+def rated_questions(count: int) -> Iterator[tuple[Ledger, list[UUID]]]:
+    """A ledger with this number of ratings asked for."""
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY) as folder,
+        contextlib.closing(Ledger(Path(folder) / "ledger.sqlite3")) as ledger,
+    ):
+        rated = [Question(UUID(int=n), (make_segment(n),), "training", 0, "rating") for n in range(count)]
+        ledger.write(rated)
+        yield ledger, [question.uuid for question in rated]
+
+
+def from_start(ledger: Ledger) -> PreferenceDataset:
+    dataset = PreferenceDataset()
+    dataset.upsert(preferences_in(ledger))
+    return dataset
+
+
+def test_two_labelers_compare_the_same_segments_on_their_own_scales() -> None:
+    """One finds the last of seven clips better than the one before, the other worse."""
+    told = {1: "1111124", 2: "5555542"}
+    with rated_questions(7) as (ledger, rated):
+        for seq, uuid in enumerate(rated, 1):
+            answers = tuple(LabelerAnswer(labeler, levels[seq - 1]) for labeler, levels in told.items())
+            ledger.record([FeedItem(seq, uuid, "3", None, 2, None, answers)], cursor=seq)
+        first, second = preferences_in(ledger)
+        assert first.uuid != second.uuid
+        assert {first.question, second.question} == {rated[-1]}
+        assert [(each.first.recipe.seed, each.second.recipe.seed) for each in (first, second)] == [(6, 5)] * 2
+        assert [first.value, second.value] == pytest.approx([VALUES[2], 1 - VALUES[2]])
+        assert [first.weight, second.weight] == [0.5, 0.5]
+        # One of them takes it back.
+        follower = Follower(ledger)
+        ledger.record([FeedItem(9, rated[-1], "4", None, 1, None, (LabelerAnswer(1, "4"),))], cursor=9)
+        changes = {each.uuid: each for each in follower.changes(ledger.answered([rated[-1]]))}
+        assert (changes[second.uuid].value, changes[first.uuid].weight) == (None, 1.0)
+        # An older item of the feed changes nothing.
+        ledger.record([FeedItem(8, rated[-1], "1", None, 1, None, (LabelerAnswer(2, "1"),))], cursor=9)
+        assert [answer for uuid, _, answer in ledger.answers("rating") if uuid == rated[-1]] == ["4"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [("rating", "6"), ("rating", "0"), ("best_worst", "1>1"), ("best_worst", "0>3"), ("graded", "first")],
+)
+def test_an_answer_that_the_kind_lacks_is_refused_in_one_line(
+    ledger: Ledger, kind: KindName, answer: str
+) -> None:
+    items = tuple(make_segment(number) for number in range(KINDS[kind].size))
+    ledger.write([question := Question(uuid4(), items, "training", 0, kind)])
+    ledger.record([FeedItem(1, question.uuid, answer, 1.0 if answer == "first" else None, 1)], cursor=1)
+    with pytest.raises(DataError, match=f"has the answer {answer} to a {kind} question, but the .*; update"):
+        list(preferences_in(ledger))
+    assert ledger.usable() == 1
+
+
+def test_a_labelers_rating_that_does_not_exist_is_refused_in_one_line(ledger: Ledger) -> None:
+    ledger.write([question := Question(uuid4(), (make_segment(1),), "training", 0, "rating")])
+    answers = (LabelerAnswer(1, "9"),)
+    ledger.record([FeedItem(1, question.uuid, "5", None, 1, None, answers)], cursor=1)
+    with pytest.raises(DataError, match=rf"has the rating 9 of {question.uuid}; expected 1, 2, 3, 4, 5"):
+        list(preferences_in(ledger))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_attention_checks_have_clear_answers(kind: KindName) -> None:
+    pool = SegmentPool(6)
+    pool.add([make_segment(seed, true_return=value) for seed, value in enumerate(range(100))])
+    checks = KINDS[kind].checks(pool, 8, QueryConfig(recency=math.inf), lambda each: each.true_return)
+    assert len(checks) == 8
+    assert {*pool.asked} >= {items for items, _ in checks}
+    answers = [answer for _, answer in checks]
+    assert {*answers} <= {*KINDS[kind].answers}
+    assert len({*answers}) > 1
+    for items, answer in checks:
+        returns = [item.true_return for item in items]
+        assert KINDS[kind].fits(answer, returns)
+        gaps = np.diff(sorted(returns))
+        match kind:
+            case "rating":
+                assert returns[0] >= 80 if answer == "5" else returns[0] < 20
+            case "best_worst":
+                assert min(gaps[0], gaps[-1]) > 15
+            case _:
+                assert gaps[0] > 50
 
 
 def content(dataset: PreferenceDataset) -> set[tuple[object, ...]]:
@@ -292,7 +425,11 @@ def test_a_run_learns_from_any_kind(memory_path: Path, kind: KindName) -> None:
     [
         ({"teacher": "soft:1"}, "soft gives probabilities of pairs"),
         ({"queries": QueryConfig(diversity=3)}, "--queries.diversity: compares pairs"),
-        ({"predictor": "human"}, "--feedback: expected pair with human"),
+        (
+            {"predictor": "human", "feedback": "graded", "lowest_rating": "falls"},
+            "--lowest_rating: has no effect without --feedback=rating; leave it out; got 'falls'",
+        ),
+        ({"predictor": "human", "highest_rating": "x" * 41}, "--highest_rating: expected up to 40 char"),
         ({"predictor": "rl", "n_labels": None}, "--feedback: has no effect with -p rl"),
     ],
 )

@@ -148,6 +148,15 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
     assert (grown.n_labels, grown.num_pretrain_labels, grown.stages) == (80, 10, ())
 
 
+def test_words_beside_ratings_end_with_the_ratings(save: Save) -> None:
+    folder = save(predictor="human", feedback="rating", lowest_rating="falls")
+    assert parse_arguments(["--resume", folder, "--feedback", "rating"]).config.lowest_rating == "falls"
+    words = parse_arguments(["--resume", folder, "--highest_rating", "walks"]).config
+    assert (words.lowest_rating, words.highest_rating) == ("falls", "walks")
+    changed = parse_arguments(["--resume", folder, "--feedback", "graded"]).config
+    assert (changed.feedback, changed.lowest_rating) == ("graded", None)
+
+
 @pytest.mark.parametrize(
     ("changes", "line", "expected"),
     [
@@ -166,7 +175,7 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-s 3 -t 2e3 -L 20",
-            r"can only raise a run's -t and -l, and .* --feedback; remove --seed --pretrain_labels, or",
+            r"can only raise a run's -t and -l, and .* --feedback, .*; remove --seed --pretrain_labels, or",
         ),
         ({}, "--reopen", "--reopen works only with -p human; .* has no experiment on a site"),
     ],

@@ -153,7 +153,7 @@ def test_in_the_name_of_a_function() -> None:
 BASE = {"env_id": "ShortHopper-v1", "name": "x"}
 OTHER: dict[str, Any] = {
     "n_labels": 40, "pretrain_labels": 9, "schedule": "constant", "teacher": "mistake:0.1",
-    "feedback": "graded",
+    "feedback": "graded", "lowest_rating": "falls", "highest_rating": "walks",
     "hard_labels": True, "segment_seconds": 2.0, "segment_steps": 30, "network": "a:b",
     "pretrain_iters": 7, "pretrain_steps": 9, "value_refit": 2,
     "allow_variable_horizon": True, "prompt": "Faster?", "gold": 0.1, "pace": "free",
@@ -179,16 +179,18 @@ def test_a_setting_without_effect_is_refused_with_its_mode(predictor: str, name:
         make(predictor, **{name: OTHER[name]})
 
 
-@pytest.mark.parametrize("name", [name for name in OTHER if name != "feedback"])
+@pytest.mark.parametrize("name", OTHER)
 def test_people_can_be_asked_with_any_of_them(name: str) -> None:
     needed: dict[str, dict[str, Any]] = {
         "schedule": {"n_labels": 40},
         "site_url": {"storage": "s3://bucket/prefix"},
         "teacher": {"teacher": "a:b"},
         "pretrain_steps": {"agent": "sac"},
+        "lowest_rating": {"feedback": "rating"},
+        "highest_rating": {"feedback": "rating"},
     }
-    changes = {name: OTHER[name], **needed.get(name, {})}
-    assert make("human", **changes) != make("human")
+    changed = make("human", **{name: OTHER[name], **needed.get(name, {})})
+    assert getattr(changed, name) != getattr(make("human"), name)
 
 
 @pytest.mark.parametrize("mode", UNUSED)

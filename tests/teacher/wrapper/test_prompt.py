@@ -26,7 +26,7 @@ from teacher.errors import BackgroundError, BehaviorError, ConfigError, RenderEr
 from teacher.queries.kinds import KINDS
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule
 from teacher.settings.options import KindName
-from teacher.wrapper import trainer
+from teacher.wrapper import SiteOptions, trainer
 from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 from tests.teacher.conftest import make_segment
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
@@ -135,13 +135,21 @@ def test_a_scripted_teacher_answers_any_kind(wrap: Wrap, kind: KindName) -> None
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"synthetic_prefs": False, "background": True}, 'feedback: must be "pair" with people="site"'),
-        ({"judge": lambda _, __: "equal"}, "judge: functions compare two segments, and can't answer rating"),
+        (
+            {"feedback": "rating", "judge": lambda _, __: "equal"},
+            "judge: functions compare two segments, and can't answer rating",
+        ),
+        (
+            {"synthetic_prefs": False, "background": True, "site": SiteOptions(highest_rating="walks")},
+            r"site\.highest_rating: has no effect without --feedback=rating; leave it out; got 'walks'",
+        ),
     ],
 )
-def test_kinds_that_cannot_be_asked_are_refused(wrap: Wrap, changes: dict[str, Any], problem: str) -> None:
+def test_settings_that_do_not_fit_the_kind_are_refused(
+    wrap: Wrap, changes: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
-        wrap(feedback="rating", **changes)
+        wrap(**changes)
 
 
 def test_a_letter_typed_twice_means_clearly(ledger: Ledger, tmp_path: Path) -> None:
