@@ -184,7 +184,8 @@ def audit(evidence: Evidence) -> Audit:
         decided = {uuid: decision for seq, uuid, decision in feed if seq <= ledger.cursor}
         due = {uuid: answer for uuid, answer in decided.items() if answer not in (None, CANT_TELL)}
         held = {answered.uuid: answered for answered in ledger.answered()}
-        open_ = ledger.unfinished("written") + ledger.unfinished("registered")
+        unfinished = ledger.unfinished("written") + ledger.unfinished("registered")
+        open_ = [question for question in unfinished if question.phase != "gold"]
         asked, late = ledger.asked(), sum(seq > ledger.cursor for seq, _, _ in feed)
     wrong = [
         uuid
