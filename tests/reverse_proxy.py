@@ -123,8 +123,8 @@ class Below:
             path = Path(self.site.environment["TEACHER_STATE_DIR"]) / "media" / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(clip)
-        first, second = (ClipReference(key, reward) for key, reward in zip(keys, (2.0, 1.0), strict=True))
-        return Registration(uuid=uuid, phase="training", step=1, priority=1, first=first, second=second)
+        items = tuple(ClipReference(key, reward) for key, reward in zip(keys, (2.0, 1.0), strict=True))
+        return Registration(uuid=uuid, phase="training", step=1, priority=1, items=items)
 
 
 @contextmanager

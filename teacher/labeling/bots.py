@@ -269,9 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="errors to make: oracle for none (default), or a comma-separated list of mistake:0.1, noisy:1, "
         "skip:0.5 and equal:0.5",
     )
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="minimum per question (default: 0)"
-    )
+    parser.add_argument("--seconds", type=float, default=0.0, help="minimum per question (default: 0)")
     parser.add_argument(
         "--log", type=Path, help="append each acknowledged label to this file, as a JSON line"
     )

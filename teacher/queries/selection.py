@@ -169,10 +169,7 @@ def sure_groups(
         return []
     wanted = _CANDIDATES_PER_CHECK * count
     candidates: Sequence[tuple[Segment, ...]]
-    if size == 2:
-        candidates = _draw(pool, wanted, weights)
-    else:
-        candidates = _draw_groups(pool, size, wanted, weights)
+    candidates = _draw(pool, wanted, weights) if size == 2 else _draw_groups(pool, size, wanted, weights)
     if size == 1 and len(candidates) < wanted:
         candidates = list(dict.fromkeys([*candidates, *pool.sample_groups(wanted, size, weights)]))
     margins = {group: margin(group) for group in candidates}

@@ -155,11 +155,8 @@ def experiment(stack: Stack, clips: tuple[Path, Path]) -> Iterator[tuple[Experim
     keys = [f"browser/{uuid}/{side}.mp4" for side in ("first", "second")]
     for key, clip in zip(keys, clips, strict=True):
         store.put(key, clip)
-    first, second = (ClipReference(key, value) for key, value in zip(keys, (2.0, 1.0), strict=True))
-    client.register(
-        "browser",
-        [Registration(uuid=uuid, phase="training", step=1, priority=1, first=first, second=second)],
-    )
+    items = tuple(ClipReference(key, value) for key, value in zip(keys, (2.0, 1.0), strict=True))
+    client.register("browser", [Registration(uuid=uuid, phase="training", step=1, priority=1, items=items)])
     yield made, uuid
     client.close()
 

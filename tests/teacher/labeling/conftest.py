@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
-from teacher.settings.options import KindName
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
 from tests.waiting import wait_until

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError
+from teacher.queries.kinds import KINDS
 from teacher.queries.schedules import (
     ConstantRate,
     ExponentialSchedule,
@@ -23,7 +24,6 @@ from teacher.queries.schedules import (
     RateSchedule,
     named_rate,
 )
-from teacher.queries.kinds import KINDS
 from teacher.queries.selection import disagreement, select_pairs
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
 from teacher.settings.options import QueryConfig, Uncertainty

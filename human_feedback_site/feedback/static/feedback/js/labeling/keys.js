@@ -242,7 +242,7 @@ export function isShortcut(shortcut, event, account) {
 
 /**
  * Return the stored keys with the original ones for the other shortcuts, as if they were changed one after the other: the
- * browser may have stored a key before another shortcut came to have it.
+ * browser may have stored a key before another shortcut got it.
  * @param {Kept} kept
  */
 function stored(kept) {
