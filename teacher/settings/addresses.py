@@ -25,7 +25,7 @@ class SiteSettings:
         str,
         "the question that labelers see",
         Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
-    ] = "Choose the clip in which the agent does better."
+    ] = "Judge how well the agent does."
     lowest_rating: Annotated[
         str | None, "what labelers read beside rating 1, in any language (default: worst)", _WORDS
     ] = None
