@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.kinds import PAIR
+from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.models import (
     Comparison,
     Decision,
@@ -30,6 +30,7 @@ from teacher.data.ledger import Ledger
 from teacher.data.ledger import Question as Asked
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.settings.options import KindName
 from tests.conftest import refusals
 
 pytestmark = pytest.mark.django_db
@@ -54,16 +55,18 @@ class World:
         self.ledger = Ledger(folder / "ledger.sqlite3")
         self.asked = 0
 
-    def ask(self, first: float, second: float, *, step: int | None = None) -> Comparison:
-        """A comparison of two segments with these true returns."""
+    def ask(self, *returns: float, step: int | None = None, kind: KindName = "pair") -> Comparison:
+        """A question about segments with these true returns."""
         self.asked += 1
         step = self.asked if step is None else step
         uuid = uuid4()
-        self.ledger.write([Asked(uuid, (segment(first), segment(second)), "training", step)])
+        self.ledger.write([Asked(uuid, tuple(map(segment, returns)), "training", step, kind)])
         self.ledger.set_status([uuid], "registered")
+        items = dict(zip(ITEMS, returns, strict=False))
         return Comparison.objects.create(
-            uuid=uuid, experiment=self.experiment, phase="training", step=step, priority=1,
-            first_key="a", second_key="b", first_return=first, second_return=second,
+            uuid=uuid, experiment=self.experiment, phase="training", step=step, priority=1, kind=kind,
+            **{f"{item}_key": item for item in items},
+            **{f"{item}_return": value for item, value in items.items()},
         )  # fmt: skip
 
     def answer(
@@ -75,7 +78,7 @@ class World:
         )
         label = Label.objects.create(
             uuid=uuid4(), lease=lease, comparison=comparison, labeler=lease.labeler, choice=choice,
-            swapped=swapped, answer=PAIR.meaning_of(choice, swapped=swapped), status="counted",
+            swapped=swapped, answer=comparison.question.meaning_of(choice, swapped=swapped), status="counted",
         )  # fmt: skip
         if by != "mia":
             line = {"uuid": str(label.uuid), "comparison": str(comparison.uuid), "choice": choice}
@@ -171,7 +174,7 @@ def keep_another_choice_than_was_given(world: World) -> None:
 
 
 def forget_that_sides_were_swapped(world: World) -> None:
-    Label.objects.filter(swapped=True).update(swapped=False)
+    Label.objects.filter(swapped=True).update(answer="second")
 
 
 def invert_on_the_way(world: World) -> None:
@@ -228,6 +231,25 @@ def test_a_fault_is_found_and_named(world: World, spoil: Callable[[World], None]
     found = world.audit()
     assert [name for name, count in found.faults.items() if count] == [fault]
     assert not found.holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "returns", "choice", "answer", "wrong"),
+    [
+        ("graded", (2, 1), "slightly_right", "slightly_first", "slightly_second"),
+        ("rating", (2,), "4", "4", "cant_tell"),
+        ("best_worst", (0, 1, 2, 3), "1>4", "4>1", "1>4"),
+    ],
+)
+def test_questions_of_any_kind_are_audited(
+    world: World, kind: KindName, returns: Sequence[float], choice: str, answer: str, wrong: str
+) -> None:
+    asked = world.ask(*returns, kind=kind)
+    world.answer(asked, choice, swapped=True)
+    world.receive(world.decide(asked, answer))
+    assert world.audit().holds
+    Label.objects.filter(comparison=asked).update(answer=wrong)
+    assert world.audit().faults["inverted"] == 1
 
 
 @pytest.mark.parametrize("wanted", [2, 4])
