@@ -168,14 +168,10 @@ def sure_groups(
     if weights is not None and np.count_nonzero(weights) < size:
         return []
     wanted = _CANDIDATES_PER_CHECK * count
-    candidates: Sequence[tuple[Segment, ...]]
-    candidates = _draw(pool, wanted, weights) if size == 2 else _draw_groups(pool, size, wanted, weights)
-    if size == 1 and len(candidates) < wanted:
-        candidates = list(dict.fromkeys([*candidates, *pool.sample_groups(wanted, size, weights)]))
-    margins = {group: margin(group) for group in candidates}
-    sure = sorted(
-        (group for group in candidates if margins[group] > 0), key=margins.__getitem__, reverse=True
-    )
+    drawn = _draw(pool, wanted, weights) if size == 2 else _draw_groups(pool, size, wanted, weights)
+    again = pool.sample_groups(wanted, size, weights) if size == 1 and len(drawn) < wanted else []
+    margins = {group: margin(group) for group in (*drawn, *again)}
+    sure = sorted((group for group in margins if margins[group] > 0), key=margins.__getitem__, reverse=True)
     fresh, others = _without_reuse(sure)
     chosen = (fresh + others)[:count]
     pool.remember(chosen)

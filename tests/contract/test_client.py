@@ -76,16 +76,20 @@ def put(client: FeedbackClient, body: Any) -> Any:
 def register(client: FeedbackClient, body: Any) -> Any:
     comparisons = [
         Registration(
-            **{
-                **item,
-                "uuid": UUID(item["uuid"]),
-                "first": ClipReference(**item["first"]),
-                "second": ClipReference(**item["second"]),
-            }
+            **{name: value for name, value in item.items() if name not in {"first", "second"}}
+            | {"uuid": UUID(item["uuid"]), "items": tuple(map(_clip, item.get("items") or _sides(item)))}
         )
         for item in body["comparisons"]
     ]
     return client.register(NAME, comparisons)
+
+
+def _sides(item: Any) -> Any:
+    return item["first"], item["second"]
+
+
+def _clip(item: Any) -> ClipReference:
+    return ClipReference(**item)
 
 
 def post_points(client: FeedbackClient, body: Any) -> Any:

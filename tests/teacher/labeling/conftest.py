@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
+from teacher.settings.options import KindName
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
 from tests.waiting import wait_until
@@ -241,15 +242,17 @@ def start_asking(
         storage: Storage | None = None,
         renderer: ClipRenderer = renderer,
         value: Value = true_return,
+        kind: KindName = "pair",
     ) -> Iterator[Asking]:
         storage = open_storage(at.storage) if storage is None else storage
         with contextlib.ExitStack() as parts:
             ledger = parts.enter_context(contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")))
             client = parts.enter_context(contextlib.closing(FeedbackClient(at.url, at.token)))
-            publication = PublishTarget(ledger, client, renderer, storage, experiment, value)
+            settings = replace(experiment, kind=kind)
+            publication = PublishTarget(ledger, client, renderer, storage, settings, value)
             collector = HumanCollector(publication, at.revive)
             parts.enter_context(contextlib.closing(collector))
-            asking = Asking(at, experiment, storage, ledger, collector, client)
+            asking = Asking(at, settings, storage, ledger, collector, client)
             yield asking
             asking.dismiss()
 
