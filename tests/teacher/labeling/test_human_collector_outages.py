@@ -55,7 +55,8 @@ def test_a_site_killed_on_the_way_loses_nothing(
         preference = preferences[answer["comparison"]]
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
         better = max(preference.first.true_return, preference.second.true_return)
-        assert answer[answer["choice"]] == pytest.approx(better)
+        chosen = answer["true_returns"][("left", "right").index(answer["choice"])]
+        assert chosen == pytest.approx(better)
     # Both orders were on the screens, so a mistake in swapping could not have gone unnoticed.
     swapped = {(answer["choice"] == "left") != preferences[answer["comparison"]].value for answer in answers}
     assert swapped == {True, False}
