@@ -148,23 +148,15 @@ def _overlap(one: Box, other: Box) -> bool:
     return across > 0.5 and down > 0.5
 
 
-def test_small_windows_show_every_control_without_overlap(site: Site, labeling: LabelingPage) -> None:
-    site.explain("first", "It goes up.")
-    site.film(20_480)
-    site.add(2)
-    labeling.page.goto(site.invite())
-    expect(labeling.page.locator("#examples")).to_be_visible()
-    labeling.page.keyboard.press("Escape")
-    labeling.wait_for("judging")
-    _ask_for(12, site)
-    labeling.come_back()
-    expect(labeling.page.locator("#progress-of-all")).to_be_visible()
-    expect(labeling.page.locator(".tools [data-action=episode]")).to_be_visible()
-    labeling.page.evaluate("document.querySelector('#toast').textContent = 'There is no answer to undo.'")
+ANSWERS = {"pair": 4, "graded": 6, "rating": 6, "best_worst": 5}
+
+
+def expect_to_fit(page: Page, kind: str) -> None:
+    """Expect every control, clip and text in view in each of the windows, none over another."""
     for width, height in WINDOWS:
-        labeling.page.set_viewport_size(ViewportSize(width=width, height=height))
-        boxes = labeling.page.evaluate(BOXES)
-        window = f"{width} x {height}"
+        page.set_viewport_size(ViewportSize(width=width, height=height))
+        boxes = page.evaluate(BOXES)
+        window = f"{kind} in {width} x {height}"
         inside = [*boxes["controls"], *boxes["clips"], *boxes["texts"]]
         for left, top, right, bottom in inside:
             assert 0 <= left < right <= width, window
@@ -172,15 +164,42 @@ def test_small_windows_show_every_control_without_overlap(site: Site, labeling: 
                 assert 0 <= top < bottom <= height, window
         pairs = [*combinations(inside, 2), *product(boxes["toast"], boxes["controls"])]
         assert [each for each in pairs if _overlap(*each)] == [], window
-        assert len(boxes["controls"]) == 4 + 5 + 5 + 2, window
-        (_, _, _, bottom), *_, last = boxes["answers"]
-        assert last[1] < bottom, f"left and right are not side by side in {window}"
+        assert len(boxes["controls"]) == ANSWERS[kind] + 5 + 5 + 2, window
         assert all(bottom - top >= 40 for _, top, _, bottom in boxes["answers"]), window
-        least = min(0.41 * min(width, height), 215)
+        assert all(right - left >= 40 for left, _, right, _ in boxes["answers"]), window
+        least = min(0.41 * min(width, height), 215) / (2 if kind == "best_worst" else 1)
         assert all(right - left > least for left, _, right, _ in boxes["clips"]), window
-    labeling.watch()
-    labeling.page.get_by_role("button", name="Left", exact=True).click()
-    labeling.expect_saved(1)
+        if kind == "pair":
+            (_, _, _, bottom), *_, last = boxes["answers"]
+            assert last[1] < bottom, f"left and right are not side by side in {window}"
+
+
+def test_small_windows_show_every_control_without_overlap(site: Site, labeling: LabelingPage) -> None:
+    site.explain("first", "It goes up.")
+    site.film(20_480)
+    site.add(1)
+    page = labeling.page
+    page.goto(site.invite())
+    expect(page.locator("#examples")).to_be_visible()
+    page.keyboard.press("Escape")
+    labeling.wait_for("judging")
+    _ask_for(12, site)
+    labeling.come_back()
+    expect(page.locator("#progress-of-all")).to_be_visible()
+    expect(page.locator(".tools [data-action=episode]")).to_be_visible()
+    page.evaluate("document.querySelector('#toast').textContent = 'There is no answer to undo.'")
+    for answered, kind in enumerate(ANSWERS, 1):
+        expect(page.locator("main")).to_have_attribute("data-kind", kind)
+        expect_to_fit(page, kind)
+        if kind != "best_worst":
+            site.add(1, kind=[*ANSWERS][answered])
+        labeling.watch()
+        page.locator(".answer:visible").first.click()
+        if kind == "best_worst":
+            page.locator(".answer:visible").nth(1).click()
+        labeling.expect_saved(answered)
+        if kind != "best_worst":
+            labeling.wait_for("judging")
 
 
 def test_examples_and_practice_come_once_before_the_first_pair(
