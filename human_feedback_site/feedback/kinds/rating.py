@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from django.utils.functional import Promise
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.kinds.base import CANT_TELL, Scale
 
 _LEVELS = {str(level): str(level) for level in range(1, 6)}
+_TEXTS = {level: format_lazy(_("Rating: {level}"), level=level) for level in _LEVELS}
 
 
 class Rating(Scale):
@@ -18,7 +20,7 @@ class Rating(Scale):
     title: ClassVar[Promise] = _("ratings")
     size: ClassVar[int] = 1
     item_names: ClassVar[Sequence[Promise | str]] = (_("Clip"),)
-    texts: ClassVar[Mapping[str, Promise | str]] = _LEVELS
+    texts: ClassVar[Mapping[str, Promise | str]] = _TEXTS
     choice_texts: ClassVar[Mapping[str, Promise | str]] = _LEVELS
     personal: ClassVar[bool] = True
 

@@ -26,6 +26,7 @@ from human_feedback_site.feedback.errors import TooManyAttemptsError, WithdrawnE
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.pages.sso.provider import sign_out_url
 from human_feedback_site.feedback.pages.views import WATCHED, message
+from human_feedback_site.feedback.selectors.labeling import newest_kind
 from human_feedback_site.feedback.services import accounts, invites, limits, parts
 
 _EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sent it for a new link."))
@@ -115,7 +116,8 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
         return _resume(request, known, invite.experiment, invite)
     if request.method == "GET" and not at_once:
         invites.refuse_if_closed(invite, sent)
-        return render(request, "pages/start.html", context)
+        kind = newest_kind(invite.experiment)
+        return render(request, "pages/start.html", {**context, "kind_template": f"pages/kinds/{kind}.html"})
     own = own if "own" in request.POST else None
     return _enter(request, invites.admit(invite, sent, own), invite.experiment)
 

@@ -64,7 +64,9 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
         "may_manage": managed_by(request).filter(pk=experiment.pk).exists(),
         "page": _script_data(accounts.participation_of(labeler, experiment)),
         "modules": MODULES,
-        "kinds": [{"template": f"pages/kinds/{kind}.html"} for kind in KINDS],
+        "kinds": [
+            {"template": f"pages/kinds/{name}.html", "texts": kind.texts} for name, kind in KINDS.items()
+        ],
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
     }
     return render(request, "pages/label.html", context)
@@ -107,7 +109,7 @@ def _messages() -> dict[str, Any]:
         },
         "choices": {
             **{choice: text for kind in KINDS.values() for choice, text in kind.choices.items()},
-            **{level: _("Rating: %(level)s") % {"level": level} for level in KINDS["rating"].classes},
+            **KINDS["rating"].texts,
             "clearly_left": _("The left clip is clearly better"),
             "slightly_left": _("The left clip is slightly better"),
             "left": _("The left clip is better"),

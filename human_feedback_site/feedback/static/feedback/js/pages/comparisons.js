@@ -1,4 +1,4 @@
-// List of comparisons: fetches clips when they scroll into view, and plays both clips of a pair together.
+// List of comparisons: fetches clips when they scroll into view, and plays the clips of a comparison together.
 
 import { copied } from "../dom.js";
 import "../media.js";
@@ -21,6 +21,7 @@ for (const clips of document.querySelectorAll(".clips")) {
     inSight.observe(video);
   }
   const button = copied("play");
+  if (videos.length !== 2) button.setAttribute("aria-label", button.dataset.other ?? "");
   button.addEventListener("click", () => (videos[0].paused ? play(videos) : videos.forEach((video) => video.pause())));
   videos[0].addEventListener("play", () => clips.classList.add("playing"));
   videos[0].addEventListener("pause", () => clips.classList.remove("playing"));
@@ -32,7 +33,7 @@ function play(videos) {
   for (const video of videos) {
     if (video.error) video.load();
     else video.currentTime = 0;
-    // If one clip can't be played, the other still plays.
+    // If one clip can't be played, the others still play.
     video.play().catch(() => {});
   }
 }
