@@ -23,8 +23,8 @@ from teacher.settings.options import KindName
 
 STATE_DIR = Path("state")
 PROMPTS = {
-    "ShortHopper-v1": "The better the robot moves forward without falling over, the better.",
-    "Pendulum-v1": "The better the pendulum stands up, or the further it swings up, the better.",
+    "ShortHopper-v1": "The robot should move forward without falling over.",
+    "Pendulum-v1": "The pendulum should stand up, or swing up as far as it can.",
 }
 HOPPER, PENDULUM = PROMPTS
 

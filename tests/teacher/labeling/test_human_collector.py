@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from teacher.errors import (
     StorageError,
 )
 from teacher.labeling import human
+from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import SiteHandle
 from teacher.labeling.people import Site, SiteOptions, about_lost, open_site, reopen_experiment
@@ -259,6 +261,26 @@ def test_questions_of_any_kind_are_answered_and_none_is_lost_if_the_trainer_is_k
     # Ratings are told by labeler, which is what they are compared by.
     assert (0 in labelers) == (kind != "rating")
     assert {*map(tuple, held.ids.tolist())} == {*map(tuple, following.ids.tolist())}
+
+
+def test_ratings_of_two_labelers_are_kept_apart(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
+    with start_asking(kind="rating") as asking:
+        with site_database(site) as database:
+            query = "UPDATE feedback_experiment SET overlap = 2 WHERE name = ?"
+            database.execute(query, (asking.settings.name,))
+        asking.publish(questions_of("rating", pairs, 3))
+        asking.bots(1)
+        wait_until(lambda: asking.ledger.usable() == 3)
+        (first,) = {labeler for _, labeler, _ in asking.ledger.answers("rating")}
+        bot = Bot(site.url, asking.settings.name, site.token, "another")
+        bot.start()
+        wait_until(lambda: len(asking.ledger.answers("rating")) == 6)
+        asking.collector.finish()
+        bot.join(240)
+        told = [(uuid, labeler) for uuid, labeler, _ in asking.ledger.answers("rating")]
+    assert bot.error is None
+    assert Counter(uuid for uuid, _ in told) == dict.fromkeys((uuid for uuid, _ in told), 2)
+    assert sum(labeler == first for _, labeler in told) == len(set(told)) // 2 == 3
 
 
 def test_open_questions_of_an_earlier_kind_are_asked_and_answered(
