@@ -1,16 +1,19 @@
 """Questions of every kind, from registration to the feed: nothing is inverted, bad answers change nothing."""
 
 import json
+import re
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from human_feedback_site.feedback.kinds import ITEMS, KINDS, Kind
+from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind
 from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Lease, Participation
 from human_feedback_site.feedback.selectors import crowd
-from human_feedback_site.feedback.services import aggregate, moderation
+from human_feedback_site.feedback.services import aggregate, invites, moderation
 from tests.site.conftest import Browser, Invited, Trainer
 
 OTHERS = {name: kind for name, kind in KINDS.items() if name != "pair"}
@@ -284,6 +287,27 @@ def test_a_decision_becomes_the_known_answer(trainer: Trainer, browser: Browser)
     assert moderation.make_gold(every, "first") == 0
     assert moderation.make_gold(every) == 1
     assert Comparison.objects.get().gold == "2>3"
+
+
+@EVERY_KIND
+def test_labelers_read_what_they_are_asked(trainer: Trainer, browser: Browser, kind: Kind) -> None:
+    ask(trainer, PAIR)
+    ask(trainer, kind)
+    trainer.put(highest_rating="a full flip")
+    html = browser.client.get(f"/experiments/{trainer.name}/label").content.decode()
+    assert f'data-state="loading" data-kind="{kind.name}"' in html
+    choices = re.findall(rf'data-kinds="{kind.name}" role="group".*?</div>', html, re.DOTALL)[0]
+    assert "best</bdi>" not in html
+    pressed = set(re.findall(r'data-choice="(\w+)"', choices))
+    assert pressed == {part for choice in kind.choices for part in choice.split(">")}
+    invite = trainer.experiment.invites.create(kind="anonymous", expires_at=timezone.now() + timedelta(1))
+    said = {
+        "pair": "does this better.",
+        "graded": "slightly",
+        "rating": "Rate how well",
+        "best_worst": "worst",
+    }
+    assert said[kind.name] in Client().get(invites.link_of(invite, "")).content.decode()
 
 
 @EVERY_KIND

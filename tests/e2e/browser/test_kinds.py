@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from human_feedback_site.feedback.kinds import CANT_TELL, KINDS
 from human_feedback_site.feedback.models import Undo
 from tests.e2e.browser.conftest import LabelingPage, Site, faults
 
@@ -167,6 +168,35 @@ def test_best_and_worst_of_four(site: Site, labeling: LabelingPage) -> None:
     oldest.get_by_role("button", name="Change").click()
     expect(oldest.get_by_role("combobox")).to_have_value("3>1")
     assert site.labels()[-1].answer == ("2>4" if site.labels()[0].swapped else "3>1")
+
+
+def test_the_script_knows_the_kinds_as_the_site_does(site: Site, labeling: LabelingPage) -> None:
+    labeling.open(site.invite(), state="empty")
+    script = labeling.page.locator("script[src$='label.js']").get_attribute("src")
+    assert script is not None
+    sizes, close = labeling.page.evaluate(
+        """async ([url, kinds]) => {
+            const { KINDS, isClose } = await import(url);
+            const sizes = Object.entries(KINDS).map(([name, { clips }]) => [name, clips.length]);
+            const asked = kinds.flatMap(([name, choices]) =>
+                choices.flatMap((choice) => choices.map((known) => [name, choice, known])));
+            return [sizes, asked.filter(([name, choice, known]) => isClose(KINDS[name], choice, known))];
+        }""",
+        [
+            script.replace("label.js", "kinds.js"),
+            [(name, list(kind.choices)) for name, kind in KINDS.items()],
+        ],
+    )
+    assert dict(sizes) == {name: kind.size for name, kind in KINDS.items()}
+    assert [tuple(each) for each in close] == [
+        (name, choice, known)
+        for name, kind in KINDS.items()
+        for choice in kind.choices
+        for known in kind.choices
+        if choice != known
+        and CANT_TELL not in {choice, known}
+        and kind.passes(*(kind.meaning_of(each, swapped=False) for each in (choice, known)))
+    ]
 
 
 def test_the_kind_changes_from_question_to_question(site: Site, labeling: LabelingPage) -> None:

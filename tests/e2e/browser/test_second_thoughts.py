@@ -358,3 +358,13 @@ def test_damaged_keys_in_the_browser_are_the_original_ones(
         kept = [kbd.text_content() for kbd in page.locator(".answers:visible kbd").all()]
         assert kept == ["←", "↑", "↓", "→"], damaged
         expect(page.locator("#reset-keys")).to_be_hidden()
+    # A key that was free until a shortcut was added.
+    page.evaluate(
+        "([name, value]) => localStorage.setItem(name, value)",
+        [f"rl-teacher.keys.{account}", '{"undo": "1"}'],
+    )
+    page.reload()
+    labeling.wait_for("judging")
+    expect(page.locator(".tools kbd").first).to_have_text("1")
+    levels = page.locator("[data-kinds=rating].answers kbd").all()
+    assert [kbd.text_content() for kbd in levels] == ["Z", "2", "3", "4", "5", "↓"]

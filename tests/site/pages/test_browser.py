@@ -240,7 +240,7 @@ def test_history_of_a_comparison_is_complete(
     trainer.register()
     browser.lease()
     [other] = Comparison.objects.exclude(uuid=uuid)
-    assert "has this pair on screen" in text(researcher_browser, f"{PATH}/{other.uuid}")
+    assert "has this comparison on screen" in text(researcher_browser, f"{PATH}/{other.uuid}")
 
 
 def act(client: Client, uuid: str, action: str) -> Any:
