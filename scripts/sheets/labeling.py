@@ -1,6 +1,7 @@
 """Sheets of the labeling page in each state, and of a labeler's other pages."""
 
 from typing import Any
+from uuid import uuid4
 
 from playwright.sync_api import Page
 
@@ -34,6 +35,7 @@ def make_labeler_sheets(album: Album) -> None:
         album.sheet("label-paused", at, chen, sees("main[data-state=paused]"))
     out = album.labeler("out")
     album.sheet("label-gone", at, out, lambda page: shut_out(page, out))
+    make_kind_sheets(album)
     teach(experiment)
     new = album.labeler("new")
     album.sheet("label-examples", at, new, sees("#examples[open] video"))
@@ -41,6 +43,24 @@ def make_labeler_sheets(album: Album) -> None:
     album.sheet("label-practice-feedback", at, new, hears)
     if not album.names:
         picture_labeling(album, chen, new)
+
+
+def make_kind_sheets(album: Album) -> None:
+    """Make sheets of the labeling page with a question of each other kind, made of the clips of two pairs."""
+    from human_feedback_site.feedback.kinds import ITEMS, KINDS  # noqa: PLC0415
+    from human_feedback_site.feedback.models import Comparison  # noqa: PLC0415
+
+    experiment = album.world.experiment
+    pairs = experiment.comparisons.filter(kind="pair").exclude(status="cancelled").order_by("-step")[:2]
+    keys = [key for pair in pairs for key in pair.keys]
+    for kind, act in (("graded", presses()), ("rating", presses()), ("best_worst", presses("2"))):
+        used = {f"{item}_key": key for item, key in zip(ITEMS[: KINDS[kind].size], keys, strict=False)}
+        asked = Comparison.objects.create(
+            experiment=experiment, uuid=uuid4(), kind=kind, phase="training", step=0, priority=1000, **used
+        )
+        name = f"label-{kind.replace('_', '-')}"
+        album.sheet(name, f"{album.path}/label", album.labeler(name), act)
+        Comparison.objects.filter(pk=asked.pk).update(status=Comparison.Status.CANCELLED)
 
 
 def picture_labeling(album: Album, labeler: Any, newcomer: Any) -> None:
