@@ -202,10 +202,6 @@ def test_tokens_are_offered_to_researchers_only(root: Client, browser: Browser) 
     assert not models.ApiToken.objects.filter(user=labeler).exists()
 
 
-def test_labelers_do_not_get_into_the_admin(browser: Browser) -> None:
-    assert browser.client.get("/admin/").status_code == 302
-
-
 def act(root: Client, model: Any, action: str, *chosen: Any) -> str:
     """Run an action on rows of a list; return what it says."""
     body = {"action": action, "_selected_action": [row.pk for row in chosen]}

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
-from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -577,11 +576,3 @@ def live_lease() -> Any:
 
     holding = Lease.objects.filter(live_leases(), purpose=Lease.Purpose.JUDGE)
     return Q(leases__in=holding)
-
-
-def test_the_uuid_of_a_lease_is_of_use_to_its_labeler_alone(trainer: Trainer, invite: Invited) -> None:
-    trainer.register()
-    one, other = invite("one"), invite("other")
-    [lease] = one.lease()
-    assert other.send("POST", "/labels", other.label(lease)).status_code == 404
-    assert Lease.objects.get(uuid=UUID(lease["uuid"])).labels.count() == 0

@@ -23,7 +23,6 @@ from django.test import Client
 from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 
-from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import accounts, experiments, invites
 from human_feedback_site.feedback.services.accounts import (
     create_token,
@@ -584,8 +583,3 @@ def test_the_django_admin_refuses_what_no_database_holds(clients: dict[str, Clie
 def test_only_the_admin_is_shown_the_way_to_it(clients: dict[str, Client]) -> None:
     shown = {role: b"/admin/" in clients[role].get("/", follow=True).content for role in ROLES}
     assert shown == {**dict.fromkeys(ROLES, False), "admin": True}
-
-
-def test_an_invitation_of_somebody_else_cannot_be_guessed(clients: dict[str, Client]) -> None:
-    assert not Invite.objects.exists()
-    assert clients["owner"].post("/experiments/hopper/invites/1/revoke").status_code == 404

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
 from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
@@ -93,14 +93,6 @@ def test_late_answer_is_surplus(trainer: Trainer, invite: Invited) -> None:
     assert given == {taken[0]["comparison"]: "surplus", taken[1]["comparison"]: "counted"}
     assert Label.objects.count() == 3
     assert [item["n_labels"] for item in trainer.decisions()["items"]] == [1, 1]
-
-
-def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: Browser) -> None:
-    trainer.overlap(3)
-    trainer.register()
-    [lease] = browser.lease()
-    assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
-    assert trainer.decisions()["last_seq"] == 1
 
 
 def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser) -> None:
@@ -263,12 +255,3 @@ def test_a_finished_experiment_takes_a_change(trainer: Trainer, browser: Browser
     Experiment.objects.update(state="finished")
     assert revise(label, "equal").status == "counted"
     assert trainer.decisions()["items"][-1]["decision"] == "equal"
-
-
-def test_nobody_changes_the_answer_of_another(trainer: Trainer, invite: Invited) -> None:
-    trainer.register(2)
-    one, other = invite("one"), invite("other")
-    label = one.answer(one.lease()[0])
-    theirs = Label.objects.get(uuid=other.answer(other.lease()[0])["uuid"])
-    with pytest.raises(NotFoundError):
-        revise_answer(theirs.labeler, Revision(uuid4(), UUID(label["uuid"]), "right"))

@@ -172,11 +172,6 @@ def test_cancelling_twice_is_cancelling_once_and_answered_ones_stay(
     ]
 
 
-def test_comparisons_of_others_cannot_be_cancelled(trainer: Trainer, stranger: Trainer) -> None:
-    uuids = trainer.register()
-    assert stranger.post(f"{stranger.path}/cancel", {"comparisons": uuids}) == {"cancelled": 0}
-
-
 def test_answer_to_a_cancelled_comparison_is_kept(trainer: Trainer, browser: Browser) -> None:
     uuids = trainer.register()
     [lease] = browser.lease()
@@ -258,15 +253,6 @@ def test_resuming_leaves_the_state_alone_unless_it_says_so(trainer: Trainer) -> 
     assert trainer.put()["state"] == "paused"
     assert trainer.put(state="running")["state"] == "running"
     assert trainer.put(state="finished")["state"] == "finished"
-
-
-@pytest.mark.parametrize("state", [Experiment.State.PAUSED, Experiment.State.FINISHED])
-def test_pause_and_finish_reach_trainer_and_labeler(trainer: Trainer, browser: Browser, state: str) -> None:
-    trainer.register()
-    Experiment.objects.update(state=state)
-    assert trainer.decisions()["state"] == state
-    reply = browser.ask()
-    assert (reply["state"], reply["leases"]) == (state, [])
 
 
 def test_labelers_see_that_training_waits(trainer: Trainer, browser: Browser) -> None:

@@ -24,15 +24,6 @@ def text(client: Client, path: str = PATH) -> str:
     return html_of(client, path)
 
 
-def test_only_the_owner_sees_the_page(
-    trainer: Trainer, stranger: Trainer, researcher_browser: Client
-) -> None:
-    assert researcher_browser.get("/experiments/walker/").status_code == 404
-    assert researcher_browser.get("/experiments/nothing/").status_code == 404
-    assert client_of(stranger.user).get(PATH).status_code == 404
-    assert Client().get(PATH).headers["Location"] == f"/accounts/login/?next={PATH}"
-
-
 def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser) -> None:
     response: Any = browser.client.get(PATH)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")

@@ -26,17 +26,6 @@ def script_data(client: Client) -> dict[str, Any]:
     return data
 
 
-def test_only_invited_users_and_the_owner_may_label(
-    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
-    assert browser.client.get(PATH).status_code == 200
-    assert researcher_browser.get(PATH).status_code == 200
-    assert browser.client.get("/experiments/walker/label").status_code == 404
-    assert browser.client.get("/experiments/nothing/label").status_code == 404
-    response: Any = Client().get(PATH)
-    assert response.headers["Location"] == f"/accounts/login/?next={PATH}"
-
-
 def test_addresses_in_the_page_respond(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     data = script_data(browser.client)
@@ -188,12 +177,6 @@ def test_deleted_clips_are_marked(browser: Browser, label: Any) -> None:
     assert "<video" not in read(browser)
 
 
-@pytest.mark.parametrize("path", [HISTORY_PATH, "/experiments/hopper/done"])
-def test_only_labelers_have_one(trainer: Trainer, stranger: Trainer, browser: Browser, path: str) -> None:
-    assert browser.client.get(path).status_code == 200
-    assert browser.client.get(path.replace("hopper", "walker")).status_code == 404
-
-
 def test_done_page_thanks_labelers(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     for lease in browser.lease(2):
@@ -252,21 +235,6 @@ def test_labelers_see_left_and_right(trainer: Trainer, browser: Browser) -> None
     ]
     assert [shown_at(browser.client, clip) for clip in clips] == expected
     assert not any("first" in clip or "second" in clip for clip in clips)
-
-
-def test_other_users_see_no_clips(trainer: Trainer, stranger: Trainer, invite: Invited) -> None:
-    [uuid] = trainer.register()
-    one, other = invite("one"), invite("other")
-    label = one.answer(one.lease()[0])
-    of_answer = f"/experiments/hopper/history/{label['uuid']}/left"
-    of_comparison = f"/experiments/hopper/comparisons/{uuid}/first"
-    assert one.client.get(of_answer).status_code == 302
-    for client in (other.client, client_of(stranger.user), client_of(trainer.user)):
-        assert client.get(of_answer).status_code == 404
-    for client in (one.client, client_of(stranger.user)):
-        assert client.get(of_comparison).status_code == 404
-    assert "/accounts/login/" in Client().get(of_comparison).headers["Location"]
-    assert "/accounts/login/" in Client().get(of_answer).headers["Location"]
 
 
 def test_managers_and_labelers_see_episodes(

@@ -15,7 +15,7 @@ from django.utils.translation import override
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
 from human_feedback_site.feedback.selectors import monitoring
-from tests.site.conftest import Browser, Invited, Trainer, client_of, side_of
+from tests.site.conftest import Browser, Invited, Trainer, side_of
 
 PATH = "/experiments/hopper/live"
 
@@ -40,14 +40,6 @@ def html_of(client: Client) -> str:
     response = client.get(PATH)
     assert response.status_code == 200
     return " ".join(response.content.decode().split())
-
-
-def test_only_the_owner_gets_updates(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
-    assert client_of(stranger.user).get(PATH).status_code == 404
-    assert browser.client.get(PATH).status_code == 404
-    assert Client().get(PATH).status_code == 302  # to the sign-in page, which ends the asking
-    assert client_of(trainer.user).post(PATH).status_code == 405
-    assert client_of(trainer.user).get("/experiments/nothing/live").status_code == 404
 
 
 def test_unchanged_state_is_not_sent(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:

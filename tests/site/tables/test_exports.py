@@ -10,17 +10,16 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
+from human_feedback_site.feedback.models import Comparison, Label, Labeler
 from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind, Table
 from human_feedback_site.feedback.tables.files import write_csv
 from human_feedback_site.feedback.tables.reader import Problems, read_table
-from tests.site.conftest import Browser, Invited, Trainer, client_of
+from tests.site.conftest import Browser, Trainer
 
 FILES = [f"{table}.{extension}" for table in TABLES for extension in ("csv", "parquet")]
 
@@ -183,15 +182,3 @@ def test_page_and_api_export_the_same_file(trainer: Trainer, researcher_browser:
     assert response.status_code == 200
     assert bytes(response.getvalue()) == exported(trainer, file)
     assert researcher_browser.post(f"/experiments/hopper/{file}").status_code == 405
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_only_managers_export(trainer: Trainer, stranger: Trainer, invite: Invited, file: str) -> None:
-    address = f"/experiments/hopper/{file}"
-    assert Client().get(address).status_code == 302
-    assert invite("you").client.get(address).status_code == 404
-    other = client_of(stranger.user)
-    assert other.get(address).status_code == 404
-    root = client_of(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    assert root.get(address).status_code == 200
-    assert Experiment.objects.count() == 2
