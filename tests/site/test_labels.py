@@ -46,17 +46,6 @@ def test_the_server_takes_the_screen_out_of_an_answer(
     assert last_decision(trainer) == (when_swapped if swapped else unswapped)
 
 
-def test_sending_an_answer_again_changes_nothing(trainer: Trainer, browser: Browser) -> None:
-    trainer.register(2)
-    [lease] = browser.lease()
-    body = browser.label(lease)
-    first, again = (browser.send("POST", "/labels", body) for _ in range(2))
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert first.content == again.content
-    assert Label.objects.count() == 1
-    assert trainer.decisions()["last_seq"] == 1
-
-
 @pytest.mark.parametrize("change", [{"choice": "right"}, {"response_ms": 1}, {"lease": None}], ids=str)
 def test_answer_uuid_is_used_once(trainer: Trainer, browser: Browser, change: dict[str, object]) -> None:
     trainer.register(2)
@@ -67,19 +56,6 @@ def test_answer_uuid_is_used_once(trainer: Trainer, browser: Browser, change: di
     changed["lease"] = changed["lease"] or other["uuid"]
     assert browser.send("POST", "/labels", changed).status_code == 409
     assert Label.objects.get().choice == "left"
-
-
-def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invite: Invited) -> None:
-    trainer.register(2)
-    one, other = invite("one"), invite("other")
-    label = one.answer(one.lease()[0])
-    body = other.label(other.lease()[0], uuid=label["uuid"])
-    assert other.send("POST", "/labels", body).status_code == 409
-
-
-def test_late_answer_takes_free_slot(browser: Browser, lease: Any) -> None:
-    expire(lease)
-    assert browser.answer(lease)["status"] == "counted"
 
 
 def test_late_answer_is_surplus(trainer: Trainer, invite: Invited) -> None:

@@ -14,17 +14,7 @@ from human_feedback_site.feedback.media.store import FolderMedia
 from human_feedback_site.feedback.models import Comparison, Experiment, TrainingPoint
 from human_feedback_site.feedback.selectors.experiments import learning_curves
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Invited, Trainer, side_of, stored
-
-
-@pytest.mark.both_databases
-def test_registering_twice_is_registering_once(trainer: Trainer) -> None:
-    one, two, three = (trainer.comparison() for _ in range(3))
-    path = f"{trainer.path}/comparisons"
-    assert trainer.post(path, {"comparisons": [one, two]}) == {"registered": 2, "existing": 0}
-    assert trainer.post(path, {"comparisons": [two, three]}) == {"registered": 1, "existing": 1}
-    assert trainer.post(path, {"comparisons": [one, two, three]}) == {"registered": 0, "existing": 3}
-    assert Comparison.objects.count() == 3
+from tests.site.conftest import Browser, Trainer, side_of, stored
 
 
 @pytest.mark.both_databases
@@ -196,26 +186,6 @@ def test_list_of_comparisons(trainer: Trainer, browser: Browser) -> None:
     assert trainer.client.get(item["first"]["url"]).getvalue()
 
 
-@pytest.mark.both_databases
-def test_a_new_experiment_is_created_and_an_old_one_resumed(trainer: Trainer) -> None:
-    trainer.name = "second"
-    assert trainer.send("PUT", trainer.path, trainer.description()).status_code == 201
-    assert (
-        trainer.send("PUT", trainer.path, trainer.description(prompt="Which is faster?")).status_code == 200
-    )
-    assert trainer.experiment.prompt == "Which is faster?"
-
-
-def test_the_reply_says_where_to_label(trainer: Trainer) -> None:
-    reply = trainer.put()
-    addresses = {"page_url", "label_url", "invite_url", "watch_url"}
-    assert set(reply) == {"name", "run_id", "state", "prompt", "last_seq"} | addresses
-    assert reply["page_url"] == "http://testserver/experiments/hopper/"
-    assert reply["run_id"] == trainer.run_id
-    assert reply["label_url"] == "http://testserver/experiments/hopper/label"
-    assert reply["invite_url"].startswith("http://testserver/j/")
-
-
 def test_addresses_for_people_use_the_public_url(trainer: Trainer, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://teach.example.org"
     reply = trainer.put()
@@ -295,13 +265,6 @@ def test_a_point_twice_in_one_request_is_stored_once(trainer: Trainer) -> None:
     points = [{"step": 1, "values": {"a": value}} for value in (1.0, 2.0)]
     assert trainer.post(f"{trainer.path}/points", {"points": points}) == {"stored": 1}
     assert TrainingPoint.objects.get().value == 2.0
-
-
-def test_an_invitation_names_its_labeler(trainer: Trainer, invite: Invited) -> None:
-    for name in ("labeler-1", "labeler-1", "labeler-2"):
-        invite(name)
-    names = sorted(trainer.experiment.labelers.values_list("name", flat=True))
-    assert names == ["labeler-1", "labeler-2", "you"]
 
 
 def test_labelers_of_two_researchers_are_two_people(trainer: Trainer, stranger: Trainer) -> None:

@@ -174,11 +174,6 @@ for line in lines:
 """
 
 
-def test_the_package_itself_loads_nothing() -> None:
-    program = "import sys, teacher, agents; sys.exit('numpy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_a_line_that_trains_nothing_loads_nothing_slow(tmp_path: Path) -> None:
     """In one process, where what one line loads is seen after it and all that follow."""
     config = config_in(tmp_path / "runs", "Pendulum-v1", n_labels=4, no_videos=False)
