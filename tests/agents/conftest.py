@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
@@ -12,10 +13,14 @@ import stable_baselines3 as sb3
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
+from torch import nn
 
+from agents.cloning import Pairs
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
+from agents.sac_step import Minibatch, SACConfig
+from agents.squashed_gaussian import SquashedActorCritic
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +211,62 @@ class Sb3Twin:
 
     def logged(self, name: str) -> float:
         return float(self.model.logger.name_to_value[f"train/{name}"])
+
+
+@dataclass
+class Shown:
+    """Demonstrations, in minibatches of 32 in the given order."""
+
+    train: Pairs
+    validation: Pairs
+
+    def epoch(self) -> Iterator[NDArray[np.intp]]:
+        yield from np.array_split(np.arange(len(self.train[0])), max(1, len(self.train[0]) // 32))
+
+
+def squashed_policy(device: str = "cpu", **changes: Any) -> tuple[SquashedActorCritic, SACConfig]:
+    """A policy of SAC in double precision, and the settings that it is trained with."""
+    config = SACConfig(**{"hidden_sizes": (32, 16), "learning_rate": 1e-3, **changes})
+    generator = torch.Generator().manual_seed(1)
+    actions = gymnasium.spaces.Box(-2.0, 2.0, (2,), np.float64)
+    policy = SquashedActorCritic(5, actions, generator, config.hidden_sizes, config.activation)
+    return policy.to(device, torch.float64), config
+
+
+def made_up_batch(seed: int = 0, n: int = 64, device: str = "cpu") -> tuple[Minibatch, torch.Tensor]:
+    """A minibatch for :func:`squashed_policy`, and the noise of its actions."""
+    rng = np.random.default_rng(seed)
+    arrays = rng.standard_normal((n, 5)), rng.uniform(-1, 1, (n, 2)), rng.standard_normal((n, 5))
+    rest = rng.standard_normal(n), (rng.random(n) < 0.2).astype(np.float64)
+    noise = torch.from_numpy(rng.standard_normal((2, n, 2))).to(device)
+    return Minibatch(*(torch.from_numpy(array).to(device) for array in (*arrays, *rest))), noise
+
+
+def sb3_model(kind: Any, agent: OnPolicyAgent, make: Callable[[], Any], policy: str, **settings: Any) -> Any:
+    """A model of the Stable-Baselines3 family with the common hyperparameters of one of our agents."""
+    config: Any = agent.config
+    return kind(
+        policy,
+        sb3.common.vec_env.DummyVecEnv([make] * agent.sampler.envs.num_envs),
+        learning_rate=config.learning_rate,
+        n_steps=config.num_steps,
+        batch_size=config.minibatch_size,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        device="cpu",
+        **settings,
+    )
+
+
+def assert_orthogonal(network: nn.Module, gains: list[float]) -> None:
+    """Assert that the weights of a network's layers are orthogonal with these gains, and its biases 0."""
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    for layer, gain in zip(layers, gains, strict=True):
+        weight = layer.weight.detach().flatten(1)
+        short = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
+        torch.testing.assert_close(short, gain**2 * torch.eye(len(short)), atol=1e-5, rtol=0)
+        assert layer.bias is not None
+        assert not layer.bias.any()
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """A policy learns to act as demonstrated, from the weights it has, and keeps what cloning does not need."""
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -13,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from agents.cloning import STD_BOUNDS, CloningLoss, Pairs, check_demonstrations, clone
+from agents.cloning import STD_BOUNDS, CloningLoss, check_demonstrations, clone
 from agents.errors import (
     DemonstrationMismatchError,
     InvalidConfigError,
@@ -23,19 +22,8 @@ from agents.errors import (
 from agents.ppo import PPO, PPOConfig
 from agents.sac import SAC
 from agents.sac_step import SACConfig
-from tests.agents.conftest import counting_envs, make_agent, parameters
+from tests.agents.conftest import Shown, counting_envs, make_agent, parameters
 from tests.environments import balance
-
-
-@dataclass
-class Shown:
-    """Demonstrations, in minibatches of 32 in the given order."""
-
-    train: Pairs
-    validation: Pairs
-
-    def epoch(self) -> Iterator[NDArray[np.intp]]:
-        yield from np.array_split(np.arange(len(self.train[0])), max(1, len(self.train[0]) // 32))
 
 
 def shown(act: Callable[[NDArray[Any]], NDArray[Any]], size: int = 512, held_out: int = 64) -> Shown:

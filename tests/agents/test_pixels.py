@@ -13,8 +13,6 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import DummyVecEnv
-from torch import nn
 
 from agents.cloning import Pairs, clone
 from agents.errors import ShapeError, StateMismatchError, UnsupportedSpaceError
@@ -22,7 +20,7 @@ from agents.on_policy import OnPolicyAgent
 from agents.pixels import IMAGES_AT_ONCE, ImagePreparation, NatureCNN, channel_axis
 from agents.ppo import PPO, PPOConfig
 from agents.trpo import TRPO, TRPOConfig
-from tests.agents.conftest import parameters
+from tests.agents.conftest import assert_orthogonal, parameters, sb3_model
 from tests.environments import Stub
 
 SIDE, SQUARE = 36, 12
@@ -111,18 +109,8 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
     make: Callable[[], Follow], sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = ppo(vector(make), dtype=torch.float64)
-    config = agent.config
-    model = sb3.PPO(
-        "CnnPolicy",
-        DummyVecEnv([make] * NUM_ENVS),
-        learning_rate=config.learning_rate,
-        n_steps=config.num_steps,
-        batch_size=config.minibatch_size,
-        n_epochs=config.update_epochs,
-        ent_coef=config.ent_coef,
-        device="cpu",
-    )
-    reference = sb3_twin(model, agent)
+    epochs = {"n_epochs": agent.config.update_epochs, "ent_coef": agent.config.ent_coef}
+    reference = sb3_twin(sb3_model(sb3.PPO, agent, make, "CnnPolicy", **epochs), agent)
     metrics = reference.assert_updates_alike(monkeypatch, least=1e-3, atol=1e-9)
     assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
 
@@ -131,16 +119,9 @@ def test_a_trust_region_update_gives_the_parameters_that_sb3_contrib_gives_with_
     sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = trpo(dtype=torch.float64)
-    config = agent.config
-    model = sb3_contrib.TRPO(
-        "CnnPolicy",
-        DummyVecEnv([Follow] * NUM_ENVS),
-        n_steps=config.num_steps,
-        batch_size=config.minibatch_size,
-        n_critic_updates=config.n_critic_updates,
-        policy_kwargs={"share_features_extractor": False},
-        device="cpu",
-    )
+    own: dict[str, Any] = {"policy_kwargs": {"share_features_extractor": False}}
+    own["n_critic_updates"] = agent.config.n_critic_updates
+    model = sb3_model(sb3_contrib.TRPO, agent, Follow, "CnnPolicy", **own)
     metrics = sb3_twin(model, agent).assert_updates_alike(monkeypatch, least=1e-3, atol=1e-6, whole_batches=1)
     assert metrics["line_search_success"] == 1.0
 
@@ -312,11 +293,5 @@ def test_many_images_go_through_in_parts_with_the_same_result() -> None:
 
 def test_weights_are_orthogonal_with_the_gain_of_their_place() -> None:
     policy = trpo().policy
-    for network, output_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
-        layers = [module for module in network.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-        for layer, gain in zip(layers, [2**0.5] * 4 + [output_gain], strict=True):
-            weight = layer.weight.detach().flatten(1)
-            short = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
-            torch.testing.assert_close(short, gain**2 * torch.eye(len(short)), atol=1e-5, rtol=0)
-            assert layer.bias is not None
-            assert not layer.bias.any()
+    assert_orthogonal(policy.actor, [2**0.5] * 4 + [0.01])
+    assert_orthogonal(policy.critic, [2**0.5] * 4 + [1.0])

@@ -1,7 +1,5 @@
 """Policies, their action heads against torch's and their export; normalization, also far from 0."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
-from agents.cloning import Pairs, clone
+from agents.cloning import clone
 from agents.errors import UnsupportedSpaceError
 from agents.heads import CategoricalHead, GaussianHead, MultiCategoricalHead, action_head
 from agents.normalize import CLIP, ObservationNormalizer, RewardScaler
@@ -20,7 +18,7 @@ from agents.numerics.moments import RunningMoments
 from agents.policy import MLPActorCritic
 from agents.portable import PortablePolicy
 from agents.ppo import PPO, PPOConfig
-from tests.agents.conftest import counting_envs
+from tests.agents.conftest import Shown, assert_orthogonal, counting_envs
 from tests.models import AGENTS, OTHER_AGENTS, AgentCase
 
 BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
@@ -43,13 +41,8 @@ def test_both_forward_passes_agree(space: gymnasium.Space[object]) -> None:
 
 def test_weights_are_orthogonal_with_the_gain_of_their_place() -> None:
     policy = make_policy(BOX)
-    for network, output_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
-        layers = [module for module in network if isinstance(module, nn.Linear)]
-        for layer, gain in zip(layers, [2**0.5, 2**0.5, output_gain], strict=True):
-            weight = layer.weight.detach()
-            short = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
-            torch.testing.assert_close(short, gain**2 * torch.eye(len(short)), atol=1e-5, rtol=0)
-            assert not layer.bias.any()
+    assert_orthogonal(policy.actor, [2**0.5, 2**0.5, 0.01])
+    assert_orthogonal(policy.critic, [2**0.5, 2**0.5, 1.0])
 
 
 def test_initialisation_depends_on_the_generator_alone() -> None:
@@ -329,15 +322,6 @@ def test_observations_far_from_0_are_normalized_as_those_around_it(dtype: type) 
         far.update(beyond[batch])
     np.testing.assert_allclose(far(beyond), near(around), rtol=0, atol=1e-5)
     assert far(beyond).dtype == np.float32
-
-
-@dataclass
-class Shown:
-    train: Pairs
-    validation: Pairs
-
-    def epoch(self) -> Iterator[NDArray[np.intp]]:
-        yield from np.array_split(np.arange(len(self.train[0])), 16)
 
 
 def test_policy_is_cloned_far_from_zero() -> None:

@@ -18,7 +18,7 @@ from agents.errors import DivergedError, InvalidConfigError, NonFiniteError, Sha
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
-from tests.agents.conftest import made_up_rollout, make_agent, parameters
+from tests.agents.conftest import made_up_rollout, make_agent, parameters, sb3_model
 from tests.environments import Stub
 
 NUM_STEPS, NUM_ENVS = 48, 2
@@ -26,18 +26,15 @@ MakeRollout = Callable[[PPO], OnPolicyRollout]
 CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
 
 
-def sb3_model(agent: PPO, env_id: str) -> Any:
+def sb3_ppo(agent: PPO, env_id: str) -> Any:
     """Stable-Baselines3's PPO with the hyperparameters of one of our agents."""
     config = agent.config
-    return sb3.PPO(
+    return sb3_model(
+        sb3.PPO,
+        agent,
+        lambda: gymnasium.make(env_id),
         "MlpPolicy",
-        sb3.common.vec_env.DummyVecEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS),
-        learning_rate=config.learning_rate,
-        n_steps=config.num_steps,
-        batch_size=config.minibatch_size,
         n_epochs=config.update_epochs,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
         clip_range=config.clip_coef,
         ent_coef=config.ent_coef,
         vf_coef=config.vf_coef,
@@ -45,7 +42,6 @@ def sb3_model(agent: PPO, env_id: str) -> Any:
         clip_range_vf=config.clip_coef_vf,
         target_kl=config.target_kl,
         policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
-        device="cpu",
     )
 
 
@@ -56,7 +52,7 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
 ) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
     agent = PPO(envs, CONFIG, seed=0, dtype=torch.float64, allow_numpy=allow_numpy)
-    reference = sb3_twin(sb3_model(agent, env_id), agent)
+    reference = sb3_twin(sb3_ppo(agent, env_id), agent)
     metrics = reference.assert_updates_alike(monkeypatch, least=1e-2, atol=1e-9)
     assert metrics["approx_kl"] == pytest.approx(reference.logged("approx_kl"), rel=1e-6)
     assert metrics["explained_variance"] == pytest.approx(reference.logged("explained_variance"), rel=1e-6)
@@ -70,7 +66,7 @@ def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
     def trained(**settings: Any) -> dict[str, NDArray[Any]]:
         envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
         agent = PPO(envs, replace(CONFIG, **settings), seed=0, dtype=torch.float64, allow_numpy=allow_numpy)
-        reference = sb3_twin(sb3_model(agent, "Pendulum-v1"), agent)
+        reference = sb3_twin(sb3_ppo(agent, "Pendulum-v1"), agent)
         reference.assert_updates_alike(monkeypatch, least=0.0, atol=1e-9)
         return parameters(agent)
 

@@ -28,9 +28,9 @@ from agents.errors import (
 )
 from agents.replay import ReplayBuffer, Transitions
 from agents.sac import SAC
-from agents.sac_step import Minibatch, SACConfig, SACStep
+from agents.sac_step import SACConfig, SACStep
 from agents.squashed_gaussian import SquashedActorCritic, TwinCritic
-from tests.agents.conftest import BOX, CountingEnv, counting_envs
+from tests.agents.conftest import BOX, CountingEnv, counting_envs, made_up_batch, squashed_policy
 from tests.agents.test_ppo import Target
 
 MakeEnvs = Callable[..., SyncVectorEnv]
@@ -216,21 +216,6 @@ ACTIONS = Box(-2.0, 2.0, (2,), np.float64)
 OBSERVATIONS = Box(-np.inf, np.inf, (5,), np.float64)
 
 
-def make_policy(**changes: Any) -> tuple[SquashedActorCritic, SACConfig]:
-    config = SACConfig(**{"hidden_sizes": (32, 16), "learning_rate": 1e-3, **changes})
-    generator = torch.Generator().manual_seed(1)
-    policy = SquashedActorCritic(5, ACTIONS, generator, config.hidden_sizes, config.activation)
-    return policy.double(), config
-
-
-def make_batch(n: int = 64, seed: int = 0) -> tuple[Minibatch, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    arrays = rng.standard_normal((n, 5)), rng.uniform(-1, 1, (n, 2)), rng.standard_normal((n, 5))
-    rest = rng.standard_normal(n), (rng.random(n) < 0.2).astype(np.float64)
-    noise = torch.from_numpy(rng.standard_normal((2, n, 2)))
-    return Minibatch(*map(torch.from_numpy, (*arrays, *rest))), noise
-
-
 class _Env(gym.Env[Any, Any]):
     observation_space, action_space = OBSERVATIONS, ACTIONS
 
@@ -280,10 +265,10 @@ def layers_of(critic: TwinCritic, which: int) -> list[tuple[torch.Tensor, torch.
 )
 def test_steps_equal_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
-    policy, config = make_policy(**changes)
+    policy, config = squashed_policy(**changes)
     sb3, step = sb3_with(policy, config), SACStep(policy, config)
     for number in range(5):
-        batch, noise = make_batch(seed=number)
+        batch, noise = made_up_batch(number)
         drawn = iter([noise[0], noise[1]])
         samples = ReplayBufferSamples(
             batch.observations, batch.actions, batch.next_observations,
@@ -310,26 +295,26 @@ def test_steps_equal_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.M
 
 
 def test_targets_follow_at_their_interval() -> None:
-    policy, config = make_policy(target_update_interval=3, tau=1.0)
+    policy, config = squashed_policy(target_update_interval=3, tau=1.0)
     step, equal = SACStep(policy, config), []
     for number in range(6):
-        step(*make_batch(seed=number))
+        step(*made_up_batch(number))
         equal.append(all(map(torch.equal, policy.critic.parameters(), policy.target.parameters())))
     assert equal == [False, False, True, False, False, True]
 
 
 def test_state_of_the_optimizers_is_restored() -> None:
-    policy, config = make_policy()
+    policy, config = squashed_policy()
     step = SACStep(policy, config)
-    step(*make_batch(seed=0))
+    step(*made_up_batch(0))
     state, parameters = step.state_dict(), {k: v.clone() for k, v in policy.state_dict().items()}
-    step(*make_batch(seed=1))
+    step(*made_up_batch(1))
     expected = torch.cat([parameter.flatten() for parameter in policy.parameters()])
-    other_policy, _ = make_policy()
+    other_policy, _ = squashed_policy()
     other = SACStep(other_policy, config)
     other_policy.load_state_dict(parameters)
     other.load_state_dict(state)
-    other(*make_batch(seed=1))
+    other(*made_up_batch(1))
     found = torch.cat([parameter.flatten() for parameter in other_policy.parameters()])
     assert (found == expected).all()
     assert other.log_ent_coef.item() == step.log_ent_coef.item()

@@ -7,6 +7,7 @@ import runpy
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
@@ -20,13 +21,15 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.http import FileResponse, HttpResponse
 from django.test import Client
+from django.utils import timezone
 from pytest_django import Settings
 
 import human_feedback_site
 from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
-from human_feedback_site.feedback.models import Comparison, Experiment, Lease
+from human_feedback_site.feedback.models import Comparison, Experiment, Invite, Label, Lease
 from human_feedback_site.feedback.services import accounts, experiments
 from human_feedback_site.feedback.services.accounts import create_token, token_of
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.conftest import S3Server
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
@@ -142,14 +145,10 @@ class Trainer(Api):
         return self.get(f"{self.path}/decisions?after={after}&limit={limit}")
 
 
-class Browser(Api):
-    """A labeler who followed an invitation."""
+class Labeling(Api):
+    """The requests of a labeling page."""
 
-    def __init__(self, invite_url: str, experiment: str) -> None:
-        super().__init__(Client())
-        self.experiment = experiment
-        response = self.client.get(invite_url)
-        assert response.status_code == 302, response.content.decode()
+    experiment = "hopper"
 
     def ask(self, count: int = 1, **body: object) -> Any:
         """Ask for leases; return the whole reply."""
@@ -167,6 +166,28 @@ class Browser(Api):
 
     def undo(self, label: Any) -> Any:
         return self.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
+
+
+class Browser(Labeling):
+    """A labeler who followed an invitation."""
+
+    def __init__(self, invite_url: str, experiment: str) -> None:
+        super().__init__(Client())
+        self.experiment = experiment
+        response = self.client.get(invite_url)
+        assert response.status_code == 302, response.content.decode()
+
+
+def new_invite(experiment: Experiment, **facts: Any) -> Invite:
+    """Make an invitation that is good for a day, for anybody unless ``facts`` name somebody."""
+    usual = {"kind": "anonymous", "expires_at": timezone.now() + timedelta(days=1)}
+    return Invite.objects.create(experiment=experiment, **{**usual, **facts})
+
+
+def revise(label: Any, choice: str, uuid: UUID | None = None) -> Label:
+    """Change an answer as the history page does."""
+    old = Label.objects.get(uuid=label["uuid"])
+    return revise_answer(old.labeler, Revision(uuid or uuid4(), old.uuid, choice))
 
 
 def own_connection(function: Callable[P, R]) -> Callable[P, R]:

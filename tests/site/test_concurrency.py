@@ -12,7 +12,6 @@ import pytest
 from django.db import connection, connections, transaction
 from django.db.models import Count
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -32,7 +31,7 @@ from human_feedback_site.feedback.services.answers import Answer, Revision, reco
 from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
-from tests.site.conftest import Browser, Invited, Trainer, expire, own_connection, race
+from tests.site.conftest import Browser, Invited, Trainer, expire, new_invite, own_connection, race
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
@@ -225,8 +224,7 @@ def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
     trainer: Trainer, browsers: list[Browser]
 ) -> None:
     trainer.register(5 * LABELERS)
-    day = timezone.now() + timedelta(days=1)
-    two = Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
+    two = new_invite(trainer.experiment, answers_wanted=2)
     browser = browsers[0]
     browser.ask()
     mine = Participation.objects.filter(labeler__name="labeler-0")

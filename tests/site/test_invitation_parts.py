@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, invites, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Api, Trainer, client_of, own_connection, race
+from tests.site.conftest import Labeling, Trainer, client_of, new_invite, own_connection, race
 
 PID, OTHER, STUDY, STUDY_2, SESSION = (
     "5a9d64f5f6dfdd0001eaa7" + end for end in ("01", "02", "03", "04", "05")
@@ -36,25 +36,18 @@ LINKS: dict[str, dict[str, Any]] = {
 
 
 def two_studies(experiment: Experiment) -> dict[str, Invite]:
-    facts = {"kind": "anonymous", "platform": "prolific", "limit": 5, "screen_out_code": "OUT1"}
-    day = timezone.now() + timedelta(days=1)
-    return {
-        name: Invite.objects.create(experiment=experiment, expires_at=day, **facts, **each)
-        for name, each in LINKS.items()
-    }
+    facts = {"platform": "prolific", "limit": 5, "screen_out_code": "OUT1"}
+    return {name: new_invite(experiment, **facts, **each) for name, each in LINKS.items()}
 
 
 def two_links_by_name(experiment: Experiment) -> dict[str, Invite]:
     mia = accounts.invite(experiment, "mia")
-    facts = {"kind": "named", "labeler": mia, "expires_at": timezone.now() + timedelta(days=1)}
-    return {
-        name: Invite.objects.create(experiment=experiment, **facts, **{**each, "study": ""})
-        for name, each in LINKS.items()
-    }
+    facts = {"kind": "named", "labeler": mia, "study": ""}
+    return {name: new_invite(experiment, **{**each, **facts}) for name, each in LINKS.items()}
 
 
-def somebody() -> Api:
-    return Api(Client())
+def somebody() -> Labeling:
+    return Labeling(Client())
 
 
 def arrive(client: Client, invite: Invite, participant: str = PID) -> None:
@@ -68,38 +61,26 @@ def arrive(client: Client, invite: Invite, participant: str = PID) -> None:
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
-def come(invite: Invite) -> Api:
+def come(invite: Invite) -> Labeling:
     """Follow a link with a new browser."""
     api = somebody()
     arrive(api.client, invite)
     return api
 
 
-def ask(api: Api, count: int = 1, **body: object) -> Any:
-    return api.post("/experiments/hopper/leases", {"count": count, **body})
-
-
-def answer(api: Api, lease: Any) -> Any:
-    return api.post("/labels", {"uuid": str(uuid4()), "lease": lease["uuid"], "choice": "left"})
-
-
-def undo(api: Api, label: Any) -> Any:
-    return api.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
-
-
-def work(api: Api, count: int) -> list[Any]:
+def work(api: Labeling, count: int) -> list[Any]:
     """Answer so many pairs, one after the other."""
-    return [answer(api, ask(api)["leases"][0]) for _ in range(count)]
+    return [api.answer(api.ask()["leases"][0]) for _ in range(count)]
 
 
-def shown(api: Api) -> tuple[int, str]:
+def shown(api: Labeling) -> tuple[int, str]:
     """Return how many answers the last page counts, and the code that it shows."""
     html = api.client.get("/experiments/hopper/done").content.decode()
     [count] = re.findall(r"(\d+) answers? saved", html)
     return int(count), "".join(re.findall(r"<code[^>]*>(\w+)</code>", html))
 
 
-def on_the_page(api: Api) -> int:
+def on_the_page(api: Labeling) -> int:
     """Return how many answers the labeling page counts."""
     html = api.client.get("/experiments/hopper/label").content.decode()
     return int(re.findall(r'id="answered">(\d+)<', html)[0])
@@ -138,22 +119,22 @@ def test_each_link_has_its_own_count(trainer: Trainer, request: pytest.FixtureRe
     first, second = request.getfixturevalue(kind).values()
     trainer.register(8)
     api = come(first)
-    seen = [ask(api)["leases"][0]["comparison"]]
+    seen = [api.ask()["leases"][0]["comparison"]]
     work(api, 2)
-    assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
+    assert (api.ask()["notice"], shown(api)) == ("done", (2, "DONE123"))
     arrive(api.client, second)
     assert on_the_page(api) == 0
-    reply = ask(api, count=5)
+    reply = api.ask(count=5)
     assert (reply["notice"], reply["answered"], len(reply["leases"])) == (None, 0, 4)
     assert seen[0] not in {lease["comparison"] for lease in reply["leases"]}
     assert shown(api) == (0, "")
     assert [label["answered"] for label in work(api, 3)] == [1, 2, 3]
     assert shown(api) == (3, "")
     arrive(api.client, first)
-    assert (ask(api)["notice"], shown(api), on_the_page(api)) == ("done", (2, "DONE123"), 2)
+    assert (api.ask()["notice"], shown(api), on_the_page(api)) == ("done", (2, "DONE123"), 2)
     arrive(api.client, second)
     assert [label["answered"] for label in work(api, 1)] == [4]
-    assert (ask(api)["notice"], shown(api)) == ("done", (4, "OTHER77"))
+    assert (api.ask()["notice"], shown(api)) == ("done", (4, "OTHER77"))
     assert part_counts() == {first.pk: 2, second.pk: 4}
     participation = Participation.objects.get(labeler__in=Label.objects.values("labeler"))
     assert (participation.answered, Label.objects.values("comparison").distinct().count()) == (6, 6)
@@ -203,16 +184,16 @@ def test_late_answer_belongs_to_the_leases_link(trainer: Trainer, links: dict[st
     trainer.register(4)
     first, second = links.values()
     api = come(first)
-    held = ask(api, 2)["leases"]
+    held = api.ask(2)["leases"]
     Lease.objects.update(expires_at=Now())
     trainer.register(1, priority=9)
     arrive(api.client, second)
-    assert answer(api, held[0])["answered"] == 0
+    assert api.answer(held[0])["answered"] == 0
     work(api, 1)
     assert part_counts() == {first.pk: 1, second.pk: 1}
     arrive(api.client, first)
     assert shown(api) == (1, "")
-    assert answer(api, held[1])["answered"] == 2
+    assert api.answer(held[1])["answered"] == 2
     assert shown(api) == (2, "DONE123")
     assert part_counts() == {first.pk: 2, second.pk: 1}
 
@@ -221,11 +202,11 @@ def test_a_pair_on_the_screen_goes_along_to_the_next_link(trainer: Trainer, link
     trainer.register(2)
     first, second = links.values()
     api = come(first)
-    [held] = ask(api)["leases"]
+    [held] = api.ask()["leases"]
     arrive(api.client, second)
-    [again] = ask(api)["leases"]
+    [again] = api.ask()["leases"]
     assert again["uuid"] == held["uuid"]
-    assert answer(api, held)["answered"] == 1
+    assert api.answer(held)["answered"] == 1
     assert part_counts() == {first.pk: 0, second.pk: 1}
 
 
@@ -237,10 +218,10 @@ def test_an_answer_taken_back_is_taken_from_its_own_part(trainer: Trainer, links
     assert shown(api) == (2, "DONE123")
     arrive(api.client, second)
     work(api, 1)
-    undone = undo(api, old[0])
+    undone = api.undo(old[0])
     assert undone["answered"] == 1
     assert part_counts() == {first.pk: 1, second.pk: 1}
-    assert answer(api, undone["lease"])["answered"] == 2  # what comes back is answered for where one is now
+    assert api.answer(undone["lease"])["answered"] == 2  # what comes back is answered for where one is now
     assert part_counts() == {first.pk: 1, second.pk: 2}
     arrive(api.client, first)
     assert shown(api) == (1, "")
@@ -270,11 +251,11 @@ def test_a_runs_own_link_is_a_part_of_its_own(trainer: Trainer, named: dict[str,
     work(api, 2)
     assert shown(api) == (2, "DONE123")
     assert api.client.get(own_link).status_code == 302
-    assert (ask(api)["notice"], on_the_page(api)) == (None, 3)
+    assert (api.ask()["notice"], on_the_page(api)) == (None, 3)
     work(api, 1)
     assert part_counts() == {None: 4, named["first"].pk: 2}
     arrive(api.client, named["first"])
-    assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
+    assert (api.ask()["notice"], shown(api)) == ("done", (2, "DONE123"))
 
 
 def test_lease_before_the_first_link_has_no_link(trainer: Trainer, named: dict[str, Invite]) -> None:
@@ -282,9 +263,9 @@ def test_lease_before_the_first_link_has_no_link(trainer: Trainer, named: dict[s
     api = somebody()
     own_link = trainer.put(invite="mia")["invite_url"]
     api.client.get(own_link)
-    [lease, *_] = ask(api)["leases"]
+    [lease, *_] = api.ask()["leases"]
     arrive(api.client, named["first"])
-    answer(api, lease)
+    api.answer(lease)
     assert shown(api) == (0, "")
     work(api, 1)
     assert part_counts() == {named["first"].pk: 1}
@@ -298,7 +279,7 @@ def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, link
     assert shown(api) == (2, "DONE123")
     moderation.stop(Participation.objects.exclude(invite=None))
     arrive(api.client, links["second"])
-    assert (ask(api)["notice"], shown(api)) == ("stopped", (0, "OUT1"))
+    assert (api.ask()["notice"], shown(api)) == ("stopped", (0, "OUT1"))
     arrive(api.client, links["first"])
     assert shown(api) == (2, "DONE123")  # earned before
 
@@ -307,11 +288,11 @@ def test_each_link_waits_before_an_empty_queue_for_itself(trainer: Trainer, link
     api = somebody()
     waited = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     arrive(api.client, links["first"])
-    ask(api)
+    api.ask()
     Participation.objects.exclude(empty_since=None).update(empty_since=waited)
     assert shown(api) == (0, "DONE123")
     arrive(api.client, links["second"])
-    ask(api)
+    api.ask()
     assert shown(api) == (0, "")
     arrive(api.client, links["first"])
     assert shown(api) == (0, "DONE123")
@@ -324,7 +305,7 @@ def test_answers_before_parts_belong_to_their_link(trainer: Trainer, links: dict
     Participation.objects.update(elsewhere=None)  # as the version before left it
     labels = work(api, 2)
     Lease.objects.update(invite=None)  # as the version before gave them
-    undo(api, labels[0])
+    api.undo(labels[0])
     assert shown(api) == (1, "")
     work(api, 1)
     Lease.objects.update(invite=None)
@@ -333,7 +314,7 @@ def test_answers_before_parts_belong_to_their_link(trainer: Trainer, links: dict
     assert shown(api) == (0, "")
     work(api, 1)
     assert part_counts() == {first.pk: 2, second.pk: 1}
-    undo(api, labels[1])
+    api.undo(labels[1])
     assert part_counts() == {first.pk: 1, second.pk: 1}
 
 
@@ -357,14 +338,14 @@ def test_answers_during_a_link_change_count_once(trainer: Trainer, links: dict[s
     first, second = links.values()
     Invite.objects.update(answers_wanted=None)
     api = come(first)
-    held = ask(api, 5)["leases"]
+    held = api.ask(5)["leases"]
     mia = Labeler.objects.get(arrivals__participant=PID)
 
     def switch() -> None:
         for link in [second, first] * 5:
             parts.come_by(mia, trainer.experiment, link)
 
-    race(lambda: [answer(api, lease) for lease in held], switch)
+    race(lambda: [api.answer(lease) for lease in held], switch)
     assert part_counts() == {first.pk: len(held), second.pk: 0}
 
 
@@ -373,29 +354,29 @@ def test_undo_requires_earning_the_code_again(trainer: Trainer, named: dict[str,
     api = come(named["first"])
     *_, last = work(api, 2)
     assert shown(api) == (2, "DONE123")
-    lease = undo(api, last)["lease"]
+    lease = api.undo(last)["lease"]
     assert shown(api) == (1, "")
-    reply = ask(api, held=[lease["uuid"]])
+    reply = api.ask(held=[lease["uuid"]])
     assert (reply["notice"], reply["renewed"]) == (None, [lease["uuid"]])
-    answer(api, lease)
+    api.answer(lease)
     assert shown(api) == (2, "DONE123")
 
 
 def test_an_answer_beyond_the_part_may_be_taken_back(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(4)
     api = come(named["second"])
-    held = ask(api, 3)["leases"]
+    held = api.ask(3)["leases"]
     Invite.objects.update(answers_wanted=2)
-    labels = [answer(api, lease) for lease in held]
+    labels = [api.answer(lease) for lease in held]
     assert shown(api) == (3, "OTHER77")
-    undo(api, labels[0])
+    api.undo(labels[0])
     assert shown(api) == (2, "OTHER77")
-    undo(api, labels[1])
+    api.undo(labels[1])
     assert shown(api) == (1, "")
 
 
-def find_nothing_for_long(api: Api) -> None:
-    ask(api)
+def find_nothing_for_long(api: Labeling) -> None:
+    api.ask()
     long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
 
@@ -410,10 +391,10 @@ def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite],
     else:
         find_nothing_for_long(api)
     assert shown(api) == (2, "OTHER77")
-    undo(api, labels[0])
+    api.undo(labels[0])
     if end == "finished":
         assert shown(api) == (1, "OTHER77")  # it still is
-        undo(api, labels[1])
+        api.undo(labels[1])
     assert shown(api)[1] == ""
 
 

@@ -16,18 +16,18 @@ from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Arrival, Invite, Label, Labeler, Lease, Participation
 from human_feedback_site.feedback.services import accounts, invites, parts
 from human_feedback_site.feedback.services.invites import pseudonym
-from tests.site.conftest import Api, Trainer, client_of, own_connection
+from tests.site.conftest import Labeling, Trainer, client_of, new_invite, own_connection
 
 LABEL = "/experiments/hopper/label"
 DONE = "/experiments/hopper/done"
 Make = Callable[..., Invite]
+Comer = Callable[..., Labeling]
 
 
 @pytest.fixture
 def make(trainer: Trainer) -> Make:
     def make(**changes: Any) -> Invite:
-        facts = {"kind": "anonymous", "limit": 5, "expires_at": timezone.now() + timedelta(days=1)}
-        return Invite.objects.create(experiment=trainer.experiment, **{**facts, **changes})
+        return new_invite(trainer.experiment, **{"limit": 5, **changes})
 
     return make
 
@@ -203,56 +203,38 @@ def test_uses_never_exceed_the_limit_however_many_come_at_once(make: Make) -> No
 
 
 @pytest.fixture
-def comer(make: Make, api: Callable[[Client], Api]) -> Callable[..., Api]:
+def comer(make: Make) -> Comer:
     """Let somebody in by a link with codes."""
 
-    def comer(**changes: Any) -> Api:
+    def comer(**changes: Any) -> Labeling:
         codes = {
             "completion_code": "DONE1",
             "screen_out_code": "OUT1",
             "return_url": "https://p.example/c?a=1",
         }
         client, _ = enter(make(**{**codes, **changes}))
-        return api(client)
+        return Labeling(client)
 
     return comer
 
 
-@pytest.fixture
-def api() -> Callable[[Client], Api]:
-    from tests.site.conftest import Api
-
-    return Api
-
-
-def ask(api: Api, count: int = 3, **body: object) -> Any:
-    return api.post("/experiments/hopper/leases", {"count": count, **body})
-
-
-def answer(api: Api, lease: Any, uuid: str) -> Any:
-    return api.post("/labels", {"uuid": uuid, "lease": lease["uuid"], "choice": "left"})
-
-
-UUIDS = [f"8e7505d5-1260-471c-98e8-ef3c8c74ead{number}" for number in range(10)]
-
-
-def ending(api: Api) -> str:
+def ending(api: Labeling) -> str:
     html: str = api.client.get(DONE).content.decode()
     return html
 
 
-def test_wanted_answers_give_the_code(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_wanted_answers_give_the_code(trainer: Trainer, comer: Comer) -> None:
     trainer.register(6)
     api = comer(answers_wanted=2)
-    reply = ask(api)
+    reply = api.ask(3)
     assert (len(reply["leases"]), reply["notice"]) == (2, None)  # not one more than is wanted
     assert reply["wanted"] == 2
-    answer(api, reply["leases"][0], UUIDS[0])
-    assert len(ask(api, held=[reply["leases"][1]["uuid"]])["leases"]) == 0
+    api.answer(reply["leases"][0])
+    assert len(api.ask(3, held=[reply["leases"][1]["uuid"]])["leases"]) == 0
     assert "DONE1" not in ending(api)
     assert "Not done yet" in ending(api)
-    answer(api, reply["leases"][1], UUIDS[1])
-    reply = ask(api)
+    api.answer(reply["leases"][1])
+    reply = api.ask(3)
     assert (reply["leases"], reply["notice"]) == ([], "done")
     assert '<code dir="auto">DONE1</code>' in ending(api)
     assert 'href="https://p.example/c?a=1&amp;cc=DONE1"' in ending(api)
@@ -260,48 +242,47 @@ def test_wanted_answers_give_the_code(trainer: Trainer, comer: Callable[..., Api
     assert Participation.objects.get(labeler__invites=None, invite__isnull=False).completed_at is not None
 
 
-def test_an_answer_taken_back_is_wanted_again(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_an_answer_taken_back_is_wanted_again(trainer: Trainer, comer: Comer) -> None:
     trainer.register(2)
     api = comer(answers_wanted=1)
-    answer(api, ask(api)["leases"][0], UUIDS[0])
-    lease = api.post(f"/labels/{UUIDS[0]}/undo", {"uuid": UUIDS[1]})["lease"]
+    lease = api.undo(api.answer(api.ask(3)["leases"][0]))["lease"]
     assert "DONE1" not in ending(api)
-    assert ask(api, held=[lease["uuid"]])["renewed"] == [lease["uuid"]]
+    assert api.ask(3, held=[lease["uuid"]])["renewed"] == [lease["uuid"]]
 
 
 @pytest.mark.both_databases
-def test_leases_beyond_the_part_go_to_others(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_leases_beyond_the_part_go_to_others(trainer: Trainer, comer: Comer) -> None:
     trainer.register(2)
     api = comer(answers_wanted=2)
-    first, second = ask(api)["leases"]
+    first, second = api.ask(3)["leases"]
     Invite.objects.update(answers_wanted=1)
-    answer(api, first, UUIDS[0])
-    assert ask(api, held=[second["uuid"]])["lost"] == [second["uuid"]]
+    api.answer(first)
+    assert api.ask(3, held=[second["uuid"]])["lost"] == [second["uuid"]]
     assert not Lease.objects.filter(expires_at__gt=Now(), labels=None).exists()
-    answer(api, second, UUIDS[1])
+    api.answer(second)
     assert Label.objects.count() == 2
 
 
-def test_the_code_of_those_who_are_stopped_is_another(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_the_code_of_those_who_are_stopped_is_another(trainer: Trainer, comer: Comer) -> None:
     trainer.register(6)
     api = comer(answers_wanted=2)
-    ask(api)
+    api.ask(3)
     Participation.objects.filter(invite__isnull=False).update(stopped_at=Now())
-    assert ask(api)["notice"] == "stopped"
+    assert api.ask(3)["notice"] == "stopped"
     assert '<code dir="auto">OUT1</code>' in ending(api)
     assert "DONE1" not in ending(api)
     trainer.put(state="finished")
     assert "DONE1" not in ending(api)
 
 
-def test_waiting_at_an_empty_queue_completes_the_part(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_waiting_at_an_empty_queue_completes_the_part(trainer: Trainer, comer: Comer) -> None:
     api = comer(answers_wanted=50)
     assert "DONE1" not in ending(api)
-    assert ask(api)["leases"] == []
+    assert api.ask(3)["leases"] == []
     assert "DONE1" not in ending(api)
     waited = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     Participation.objects.filter(invite__isnull=False).update(empty_since=waited)
-    ask(api)  # asking again begins no new wait
+    api.ask(3)  # asking again begins no new wait
     [uuid] = trainer.register()
     assert "DONE1" not in ending(api)  # there is something now
     trainer.post(f"{trainer.path}/cancel", {"comparisons": [uuid]})
@@ -310,20 +291,20 @@ def test_waiting_at_an_empty_queue_completes_the_part(trainer: Trainer, comer: C
     assert '<code dir="auto">DONE1</code>' in ending(api)  # earned once
 
 
-def test_a_pair_ends_the_wait(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_a_pair_ends_the_wait(trainer: Trainer, comer: Comer) -> None:
     api = comer()
-    ask(api)
+    api.ask(3)
     doing = Participation.objects.filter(invite__isnull=False)
     assert doing.get().empty_since is not None
     trainer.register()
-    ask(api)
+    api.ask(3)
     assert doing.get().empty_since is None
 
 
-def test_the_end_completes_the_parts_of_labelers(trainer: Trainer, comer: Callable[..., Api]) -> None:
+def test_the_end_completes_the_parts_of_labelers(trainer: Trainer, comer: Comer) -> None:
     trainer.register()
     worker, idler = comer(answers_wanted=9), comer(answers_wanted=9)
-    answer(worker, ask(worker)["leases"][0], UUIDS[0])
+    worker.answer(worker.ask(3)["leases"][0])
     trainer.put(state="finished")
     assert "DONE1" in ending(worker)
     assert "DONE1" not in ending(idler)
@@ -335,15 +316,8 @@ SENT = {"PROLIFIC_PID": PID, "STUDY_ID": STUDY, "SESSION_ID": SESSION}
 
 @pytest.fixture
 def study(trainer: Trainer) -> Invite:
-    return Invite.objects.create(
-        experiment=trainer.experiment,
-        kind="anonymous",
-        platform="prolific",
-        limit=5,
-        study=STUDY,
-        completion_code="C1",
-        expires_at=timezone.now() + timedelta(days=1),
-    )
+    facts = {"platform": "prolific", "limit": 5, "study": STUDY, "completion_code": "C1"}
+    return new_invite(trainer.experiment, **facts)
 
 
 def arrive(study: Invite, sent: Mapping[str, str] = SENT, client: Client | None = None) -> tuple[Client, Any]:

@@ -8,14 +8,12 @@ time, and makes one that fails as short as it can.
 import os
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.utils import timezone
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -45,6 +43,7 @@ from human_feedback_site.feedback.quality.aggregation import majority
 from human_feedback_site.feedback.services import experiments, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site import people_at_work as work
+from tests.site.conftest import new_invite
 
 pytestmark = pytest.mark.both_databases
 
@@ -94,9 +93,7 @@ class Story(RuleBasedStateMachine):
         last.update(status="gold", gold="first")
         Experiment.objects.update(gold_rate=0.25, repeat_rate=0.1, stop_failures=1000)
         experiments.set_overlap(self.experiment, overlap)
-        day = timezone.now() + timedelta(days=1)
-        links = [Invite.objects.create(experiment=self.experiment, expires_at=day) for _ in range(2)]
-        self.links: list[Invite | None] = [None, *links]
+        self.links: list[Invite | None] = [None, *(new_invite(self.experiment) for _ in range(2))]
 
     # Labelers
 

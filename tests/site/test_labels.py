@@ -1,15 +1,14 @@
 """Answers are never lost, doubled or inverted; undo and revision append answers too."""
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
 from human_feedback_site.feedback.models.querysets import live_leases
-from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Browser, Invited, Trainer, expire, side_of, stored
+from tests.site.conftest import Browser, Invited, Trainer, expire, revise, side_of, stored
 
 pytestmark = pytest.mark.both_databases
 
@@ -179,11 +178,6 @@ def test_decision_by_overlap(trainer: Trainer, invite: Invited) -> None:
     assert [item["decision"] for item in items] == ["first", "equal", "second", "equal"]
     assert [item["n_labels"] for item in items] == [1, 2, 3, 2]
     assert items[2]["probability"] == pytest.approx(1 / 3)
-
-
-def revise(label: Any, choice: str, uuid: UUID | None = None) -> Label:
-    old = Label.objects.get(uuid=label["uuid"])
-    return revise_answer(old.labeler, Revision(uuid or uuid4(), old.uuid, choice))
 
 
 def test_the_new_answer_counts_and_the_old_one_stays(trainer: Trainer, browser: Browser) -> None:

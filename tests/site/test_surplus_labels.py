@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
@@ -15,7 +14,6 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
-    Invite,
     Label,
     Labeler,
     Lease,
@@ -24,9 +22,8 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import experiments, moderation
-from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.decisions import complete_labels
-from tests.site.conftest import Browser, Invited, Trainer, expire, race, side_of
+from tests.site.conftest import Browser, Invited, Trainer, expire, new_invite, race, revise, side_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -131,8 +128,7 @@ def test_revised_answer_keeps_its_slot(trainer: Trainer, both_answer: BothAnswer
     trainer.register()
     label, _ = both_answer()
     trainer.put(state="finished")
-    old = Label.objects.get(uuid=label["uuid"])
-    assert revise_answer(old.labeler, Revision(uuid4(), old.uuid, "equal")).status == "counted"
+    assert revise(label, "equal").status == "counted"
     assert decided(trainer) == [("equal", 1)]
     assert labels_of("other") == ["surplus"]
     assert not Lease.objects.filter(live_leases()).exists()
@@ -142,8 +138,7 @@ def test_a_change_by_who_was_stopped_leaves_its_place(trainer: Trainer, both_ans
     trainer.register()
     label, _ = both_answer()
     moderation.stop(own("late"))
-    old = Label.objects.get(uuid=label["uuid"])
-    assert revise_answer(old.labeler, Revision(uuid4(), old.uuid, "equal")).status == "void"
+    assert revise(label, "equal").status == "void"
     assert labels_of("other") == ["counted"]
     assert decided(trainer) == [("second", 1)]
 
@@ -151,8 +146,7 @@ def test_a_change_by_who_was_stopped_leaves_its_place(trainer: Trainer, both_ans
 def test_another_choice_of_a_surplus_answer_is_surplus_too(trainer: Trainer, both_answer: BothAnswer) -> None:
     trainer.register()
     _, label = both_answer()
-    old = Label.objects.get(uuid=label["uuid"])
-    revise_answer(old.labeler, Revision(uuid4(), old.uuid, "equal"))
+    revise(label, "equal")
     assert labels_of("other") == ["surplus", "surplus"]
     assert own("other").get().answered == 1
     moderation.request_label(Comparison.objects.all())
@@ -279,10 +273,7 @@ def test_undo_of_a_void_answer_leaves_counts_unchanged(
 
 def test_the_code_is_for_as_many_pairs_as_answers_are_wanted(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
-    day = timezone.now() + timedelta(days=1)
-    two = Invite.objects.create(
-        experiment=trainer.experiment, answers_wanted=2, completion_code="DONE1", expires_at=day
-    )
+    two = new_invite(trainer.experiment, answers_wanted=2, completion_code="DONE1")
     browser.ask()
     own("you").update(invite=two)
     [lease] = browser.lease()

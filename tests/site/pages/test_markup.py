@@ -5,7 +5,6 @@ import gettext
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.translation.template import templatize
 
 import human_feedback_site
@@ -29,7 +27,7 @@ from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Par
 from human_feedback_site.feedback.pages import urls
 from human_feedback_site.feedback.services import invites, moderation, wording
 from human_feedback_site.feedback.templatetags.directions import isolated
-from tests.site.conftest import Browser, Trainer, client_of
+from tests.site.conftest import Browser, Trainer, client_of, new_invite
 
 Pages = Callable[[str], Iterator[str]]
 APP = Path(feedback.__file__).parent
@@ -320,10 +318,7 @@ def walk(experiment: models.Experiment, trainer: Trainer, researcher: Client) ->
 
 
 def make_invite(experiment: models.Experiment, **changes: Any) -> Invite:
-    facts: dict[str, Any] = {"kind": "anonymous", "note": NOTE, "limit": 3, "screen_out_code": CODE}
-    return Invite.objects.create(
-        experiment=experiment, expires_at=timezone.now() + timedelta(days=1), **facts | changes
-    )
+    return new_invite(experiment, **{"note": NOTE, "limit": 3, "screen_out_code": CODE, **changes})
 
 
 def test_form_responses_isolate_user_text(experiment: models.Experiment, trainer: Trainer) -> None:

@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, invites
 from human_feedback_site.feedback.services.accounts import make_code
-from tests.site.conftest import Browser, Invited, Trainer
+from tests.site.conftest import Browser, Invited, Trainer, new_invite
 
 PATH = "/experiments/hopper/invites"
 PEOPLE = "/experiments/hopper/participants"
@@ -125,13 +125,7 @@ def test_revoked_link_admits_nobody(researcher_browser: Client) -> None:
 
 @pytest.fixture
 def arrivals(trainer: Trainer) -> list[Arrival]:
-    invite = Invite.objects.create(
-        experiment=trainer.experiment,
-        kind="anonymous",
-        platform="prolific",
-        limit=9,
-        expires_at=timezone.now() + timedelta(days=1),
-    )
+    invite = new_invite(trainer.experiment, platform="prolific", limit=9)
     sent = [invites.PlatformParticipant(f"{number:024x}", "a" * 24, "b" * 24) for number in range(3)]
     for each in sent:
         invites.admit(invite, each)

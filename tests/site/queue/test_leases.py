@@ -15,13 +15,12 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
-from human_feedback_site.feedback import models
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.selectors.browse import Filters, Matching
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Invited, Trainer, expire, side_of
+from tests.site.conftest import Browser, Invited, Trainer, expire, new_invite, side_of
 
 pytestmark = pytest.mark.both_databases
 
@@ -294,7 +293,6 @@ def test_slot_closed_meanwhile(trainer: Trainer, invite: Invited, monkeypatch: p
 
 def test_returning_leases_respect_wanted_answers(trainer: Trainer, browser: Browser) -> None:
     """Whatever was answered since the request for them said who asks."""
-    day = timezone.now() + timedelta(days=1)
     held = []
     for _ in range(3):
         Comparison.objects.update(priority=-1)
@@ -302,7 +300,7 @@ def test_returning_leases_respect_wanted_answers(trainer: Trainer, browser: Brow
         held += browser.lease(1)
         if len(held) < 3:
             Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
-    invite = models.Invite.objects.create(experiment=trainer.experiment, answers_wanted=2, expires_at=day)
+    invite = new_invite(trainer.experiment, answers_wanted=2)
     Participation.objects.update(invite=invite)
     participation = Participation.objects.get()
     who = participant_of(participation_in(participation.labeler.user, trainer.name))

@@ -3,19 +3,17 @@
 import html
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
 from human_feedback_site.feedback.models import Identity, Invite, Labeler
 from human_feedback_site.feedback.services import invites
 from tests.identity_provider import IdentityProvider
-from tests.site.conftest import Trainer, client_of
+from tests.site.conftest import Trainer, client_of, new_invite
 from tests.site.sso.conftest import Configure, Person
 
 Make = Callable[[str], "Person"]
@@ -229,13 +227,7 @@ def test_button_shows_the_providers_name(
 
 
 def new_link(trainer: Trainer) -> str:
-    invite = Invite.objects.create(
-        experiment=trainer.experiment,
-        kind=Invite.Kind.ANONYMOUS,
-        limit=2,
-        expires_at=timezone.now() + timedelta(days=1),
-    )
-    return invites.link_of(invite, "")
+    return invites.link_of(new_invite(trainer.experiment, limit=2), "")
 
 
 @pytest.fixture
