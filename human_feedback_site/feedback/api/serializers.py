@@ -297,6 +297,11 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         help_text="Fraction of comparisons shown to labelers that are attention checks with a known answer. "
         "Used only when the experiment is created; afterwards, change it on the site.",
     )
+    compares_kinds = serializers.BooleanField(
+        required=False,
+        help_text="True: a study of kinds of questions. Each labeler gets blocks of ten questions of one "
+        "kind, and the experiment's page compares the kinds.",
+    )
     lowest_rating = serializers.CharField(
         max_length=MAX_RATING_WORDS,
         required=False,

@@ -42,6 +42,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='experiment',
+            name='compares_kinds',
+            field=models.BooleanField(db_default=False, default=False, help_text="Each labeler gets blocks of ten questions of one kind. The experiment's page compares the kinds."),
+        ),
+        migrations.AddField(
+            model_name='experiment',
             name='highest_rating',
             field=models.CharField(blank=True, db_default='', default='', help_text='What labelers read beside rating 5. Empty: "best".', max_length=40),
         ),

@@ -75,6 +75,12 @@ class Experiment(models.Model):
     )
     fps = models.PositiveSmallIntegerField()
     has_true_reward = models.BooleanField()
+    compares_kinds = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Each labeler gets blocks of ten questions of one kind. The experiment's page compares "
+        "the kinds.",
+    )
     lowest_rating = models.CharField(
         max_length=MAX_RATING_WORDS,
         blank=True,

@@ -16,6 +16,7 @@ from human_feedback_site.feedback.quality.agreement import Rate
 from human_feedback_site.feedback.selectors import monitoring
 from human_feedback_site.feedback.selectors.crowd import LabelerQuality
 from human_feedback_site.feedback.selectors.experiments import Point
+from human_feedback_site.feedback.selectors.study import StudyReport
 
 # Positions in charts are percentages of the plot area: a chart stretches while its text keeps its size.
 PATH_UNITS = 1000  # side of the path's square coordinate system, which the template stretches over the plot
@@ -118,7 +119,7 @@ _TITLES = {**CURVE_TITLES, **ENVIRONMENT_TITLES}
 # Curves that can't show systematic mistakes.
 _CHECKED_BY_PEOPLE = ("predictor/contradictions", "predictor/label_errors")
 # Shown as figures and a progress bar; as curves they would only grow or say little.
-_NOT_DRAWN = ("agent/total_steps", "labels/", "time/")
+_NOT_DRAWN = ("agent/total_steps", "labels/", "time/", "study/")
 NONE = "–"
 
 
@@ -166,6 +167,27 @@ class LabelerRow:
     seconds: str
 
 
+@dataclass(frozen=True)
+class StudyRow:
+    """Row of the table that compares kinds of questions.
+
+    ``shares`` are, in column order: "can't tell", repeats, consensus, and held-out answers predicted.
+    """
+
+    title: str
+    answers: int
+    seconds: Share
+    shares: Sequence[Share]
+
+
+@dataclass(frozen=True)
+class Study:
+    """The table that compares kinds of questions, and the labeling time after which it does."""
+
+    time: str
+    rows: Sequence[StudyRow]
+
+
 def live_view_of(experiment: Experiment) -> dict[str, Any]:
     """Return the live section's data and its HTTP ETag; ``experiment`` is annotated with ``away_since``."""
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # annotated by the query
@@ -185,6 +207,7 @@ def live_view_of(experiment: Experiment) -> dict[str, Any]:
         "curves": [_checked(curve, status.crowd.labelers) for curve in _curves(status.points, known)],
         "environment_curves": _curves(status.points, own),
         "more_curves": _curves(status.points, others),
+        "study": _study(status.crowd.study),
         "labelers": [_row(each, is_active=each.labeler in status.active) for each in status.crowd.labelers],
         "films": status.films,
     }
@@ -267,7 +290,6 @@ def _duration(minutes: float | None) -> str:
 
 
 def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
-    low, high = quality.left.interval
     return LabelerRow(
         pk=quality.labeler,
         name=quality.name,
@@ -275,13 +297,36 @@ def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
         answers=quality.answers,
         shares=[
             *(_share(rate, f"/ {rate.total}") for rate in (quality.gold, quality.consensus)),
-            _share(quality.left, f"{low:.0%}–{high:.0%}"),
+            _with_interval(quality.left),
             _share(quality.consistency, f"/ {quality.consistency.total}"),
         ],
         seconds=NONE
         if quality.seconds is None
         else str(_("%(seconds)s s") % {"seconds": f"{quality.seconds:.1f}"}),
     )
+
+
+def _study(report: StudyReport | None) -> Study | None:
+    if report is None:
+        return None
+    rows = []
+    for each in report.kinds:
+        seconds, accuracy = Share(NONE, ""), Share(NONE, "")
+        if each.seconds is not None:
+            low, high = each.seconds_interval or (0.0, 0.0)
+            note = f"{low:.1f}–{high:.1f}" if each.seconds_interval else ""
+            seconds = Share(str(_("%(seconds)s s") % {"seconds": f"{each.seconds:.1f}"}), note)
+        if each.accuracy is not None:
+            note = f"{each.accuracy.low:.0%}–{each.accuracy.high:.0%}"
+            accuracy = Share(f"{each.accuracy.value:.0%}", note)
+        rates = [_with_interval(rate) for rate in (each.cant_tell, each.repeats, each.consensus)]
+        rows.append(StudyRow(str(each.kind.title), each.answers, seconds, [*rates, accuracy]))
+    return Study(_duration(report.minutes), rows)
+
+
+def _with_interval(rate: Rate) -> Share:
+    low, high = rate.interval
+    return _share(rate, f"{low:.0%}–{high:.0%}")
 
 
 def _share(rate: Rate, note: str) -> Share:

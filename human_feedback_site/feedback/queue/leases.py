@@ -27,6 +27,7 @@ from human_feedback_site.feedback.models.querysets import judgments, live_leases
 from human_feedback_site.feedback.queue.attention_checks import Check, due_check, find_check_pair
 from human_feedback_site.feedback.queue.participants import Participant
 from human_feedback_site.feedback.queue.sql import leases_held, lock_free, still_free, wait_for_turn
+from human_feedback_site.feedback.queue.study import turns_of
 
 _random = random.SystemRandom()
 _NO_LEASE = UUID(int=0)
@@ -88,10 +89,12 @@ def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequen
     """
     if count <= 0:
         return Candidates(0, (), None)
-    found = lock_free(who.experiment, who.labeler, count + len(but))
+    ordinals = range(who.judged + holds, who.judged + holds + count)
+    turns = turns_of(who, ordinals)
+    found = [each for turn in turns for each in lock_free(*turn)] if turns else []
+    found = found or lock_free(who.experiment, who.labeler, count + len(but))
     queue = [comparison for comparison in found if comparison.pk not in but][:count]
-    first = who.judged + holds
-    check = due_check(who, range(first, first + count))
+    check = due_check(who, ordinals)
     comparison = find_check_pair(who, check.purpose, but) if check else None
     return Candidates(count, queue, (check, comparison) if check and comparison else None)
 

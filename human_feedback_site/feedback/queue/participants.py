@@ -36,6 +36,7 @@ class Participant:
     prompt: str
     prompt_version: int
     fps: int
+    compares_kinds: bool  # True in a study of kinds of questions
     waiting_for: int | None  # number of answers that training is waiting for; None if it isn't waiting
     gold_rate: float
     repeat_rate: float
@@ -82,7 +83,8 @@ def _participant(row: Row) -> Participant:
     wanted = row["wanted"]
     if notice != Participation.Notice.STOPPED and wanted is not None and row["answered"] >= wanted:
         notice = Participation.Notice.DONE.value
-    values = row | {"empty": bool(row["empty"]), "consented": bool(row["consented"]), "notice": notice}
+    values = row | {name: bool(row[name]) for name in ("empty", "consented", "compares_kinds")}
+    values |= {"notice": notice}
     return Participant(**{field.name: values[field.name] for field in fields(Participant)})
 
 

@@ -44,6 +44,7 @@ class Statements:
     # comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID, labeler ID,
     # labeler ID
     find_free: str
+    find_free_of_kind: str  # the same for one kind, the last parameter
     lock: str  # locking clause to append to ``find_free``; skips rows locked by other transactions
     # which of some comparisons have a free slot for a labeler. Parameters: comparison IDs, labeler ID,
     # labeler ID
@@ -56,7 +57,7 @@ _RAISE_COUNTER = """
 _USER = "y.id AS user_id, y.username, y.password, y.is_active, y.is_staff"
 _PARTICIPANT = f"""
     SELECT {_USER}, p.id AS participation, b.id AS labeler, e.id AS experiment, e.state, e.prompt,
-           e.prompt_version, e.fps, e.waiting_for, e.gold_rate, e.repeat_rate,
+           e.prompt_version, e.fps, e.compares_kinds, e.waiting_for, e.gold_rate, e.repeat_rate,
            p.answers - p.undone AS judged, p.answers - p.undone - COALESCE(p.elsewhere, 0) AS answered,
            v.answers_wanted AS wanted, v.id AS invite, p.empty_since IS NOT NULL AS empty,
            e.consent_id IS NULL OR e.consent_id = p.consented_to_id AS consented,
@@ -101,12 +102,13 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
           AND a.status IN ('counted', 'surplus')"""
     free = f"""c.status = 'open' AND c.n_labels + ({live} AND l.purpose = 'judge') < c.wanted
           AND 0 = ({live} AND l.labeler_id = %s) AND 0 = ({judged})"""
-    find_free = f"""
-        SELECT c.id, c.uuid, {clips}
-        FROM feedback_comparison c WHERE c.experiment_id = %s AND {free}
-        ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
+    found = f"SELECT c.id, c.uuid, {clips} FROM feedback_comparison c WHERE c.experiment_id = %s AND {free}"
+    order = "ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"
+    find_free, find_free_of_kind = f"{found} {order}", f"{found} AND c.kind = %s {order}"
     still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
-    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, still_free)
+    return Statements(
+        session, _PARTICIPANT, answered_lease, leases_held, find_free, find_free_of_kind, lock, still_free
+    )
 
 
 POSTGRESQL = _statements(
@@ -159,16 +161,19 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
     return leases
 
 
-def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
+def lock_free(experiment: int, labeler: int, most: int, kind: str | None = None) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
+
+    Only those of one kind if ``kind`` is not None.
 
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
     was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs, kinds and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
-    text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
-    found = _rows(text, experiment, labeler, labeler)
+    statement = statements.find_free if kind is None else statements.find_free_of_kind
+    values = (experiment, labeler, labeler, *([] if kind is None else [kind]))
+    found = _rows(f"{statement} LIMIT {most:d} {statements.lock}", *values)
     return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 

@@ -73,8 +73,10 @@ def _agreement(experiment: Experiment, kind: Kind) -> Agreement:
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:
     """Return quality statistics for each labeler who participates in the experiment, sorted by name."""
-    gold, consensus = _gold(experiment), _consensus(experiment)
-    left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
+    kinds = kinds_in(experiment)
+    gold, consensus = _gold(experiment), consensus_on(experiment, kinds)
+    left, consistency = _left(experiment), consistency_on(experiment, kinds)
+    seconds = _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
     return [
         LabelerQuality(
@@ -114,8 +116,8 @@ def _gold(experiment: Experiment) -> Mapping[int, Rate]:
     )
 
 
-def _consensus(experiment: Experiment) -> Mapping[int, Rate]:
-    kinds = kinds_in(experiment)
+def consensus_on(experiment: Experiment, kinds: Sequence[Kind]) -> Mapping[int, Rate]:
+    """Return how many of each labeler's answers to these kinds match most others', by labeler ID."""
     return _summed((row[0], row[1], row[2]) for kind in kinds for row in _rows(_agreeing(kind), experiment))
 
 
@@ -136,10 +138,12 @@ def _left(experiment: Experiment) -> Mapping[int, Rate]:
     return _rates(labels, Q(choice__in=sides["left"]))
 
 
-def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
+def consistency_on(experiment: Experiment, kinds: Sequence[Kind]) -> Mapping[int, Rate]:
+    """Return how many repeats of these kinds each labeler answered as before, by labeler ID."""
     own = _labels(experiment).filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
     before = Subquery(own.filter(status=Label.Status.COUNTED).values("outcome")[:1])
     again = _labels(experiment).filter(status=Label.Status.REPEAT).annotate(before=before)
+    again = again.filter(comparison__kind__in=[kind.name for kind in kinds])
     return _rates(again.filter(before__isnull=False), Q(outcome=F("before")))
 
 

@@ -20,6 +20,7 @@ from human_feedback_site.feedback.selectors.experiments import (
     learning_curves,
     progress_of,
 )
+from human_feedback_site.feedback.selectors.study import StudyReport, study_of
 
 RATE_MINUTES = 10
 POINTS = 600  # per curve: more than a screen can show
@@ -29,10 +30,11 @@ _CROWD_SHARE = 20  # labeler statistics are cached for 20 times as long as they 
 
 @dataclass(frozen=True)
 class CrowdQuality:
-    """Agreement among an experiment's labelers, and each labeler's quality statistics."""
+    """Agreement among an experiment's labelers, each labeler's quality statistics, and a study's result."""
 
     agreement: crowd.Agreement
     labelers: Sequence[crowd.LabelerQuality]
+    study: StudyReport | None  # comparison of the kinds of questions
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,14 @@ class ExperimentStatus:
 def status_now(experiment: Experiment) -> ExperimentStatus:
     """Return the current status of the experiment."""
     progress = progress_of(experiment)
-    rate = _rate(experiment)
+    rate, points = _rate(experiment), learning_curves(experiment, POINTS)
     return ExperimentStatus(
         progress=progress,
         rate=rate,
         minutes_left=_minutes_left(experiment, progress, rate),
         queue_minutes=None if progress.waiting_since is None else _minutes_since(progress.waiting_since),
-        points=learning_curves(experiment, POINTS),
-        crowd=_crowd(experiment),
+        points=points,
+        crowd=_crowd(experiment, points),
         active=frozenset(active_labelers(experiment).values_list("labeler", flat=True)),
         films=[each.step for each in reversed(labeling.episodes(experiment))],
     )
@@ -99,13 +101,14 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
     return pairs * (experiment.overlap + more) / rate
 
 
-def _crowd(experiment: Experiment) -> CrowdQuality:
+def _crowd(experiment: Experiment, points: Mapping[str, Sequence[Point]]) -> CrowdQuality:
     """Return the cached labeler statistics, recomputing them if they have expired."""
     name = _crowd_key(experiment)
     kept: CrowdQuality | None = cache.get(name)
     if kept is None:
         begun = time.perf_counter()
-        kept = CrowdQuality(crowd.agreement(experiment), crowd.labelers(experiment))
+        study = study_of(experiment, points)
+        kept = CrowdQuality(crowd.agreement(experiment), crowd.labelers(experiment), study)
         cache.set(name, kept, max(_CROWD_SECONDS, _CROWD_SHARE * (time.perf_counter() - begun)))
     return kept
 
