@@ -124,8 +124,8 @@ def measure(fit: Fit) -> dict[str, float]:
         tempfile.TemporaryDirectory() as folder,
         contextlib.closing(Ledger(Path(folder) / "ledger.sqlite3")) as ledger,
     ):
-        collector = SyntheticTeacher(ledger, fit.seed, teacher, fit.kind)
-        collector.submit(kind.select(pool, fit.answers, None, None), "training", 0)
+        collector = SyntheticTeacher(ledger, fit.seed, teacher)
+        collector.submit(kind.select(pool, fit.answers, None, None), "training", 0, kind.name)
         dataset.upsert(collector.receive())
     task = describe_task(TASKS[fit.task][0])
     predictor = RewardPredictor(task.observation_space, task.action_space, RewardConfig(), fit.seed)

@@ -18,7 +18,7 @@ from requests.auth import AuthBase
 from teacher.connections import CONNECT_SECONDS, READ_SECONDS, PatientAdapter, json_file
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
-from teacher.settings.options import KindName
+from teacher.settings.options import FeedbackName, KindName
 
 MAX_COMPARISONS_PER_REQUEST = 200
 _GOODBYE_TIMEOUT = (1.0, 1.0)
@@ -43,7 +43,7 @@ class ExperimentSettings:
         pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
         lowest_rating: what labelers read beside the lowest rating; None for the site's default.
         highest_rating: what labelers read beside the highest rating; None for the site's default.
-        kind: kind of the questions, which is sent with each question instead.
+        feedback: what the run asks; each question is sent with its kind.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ExperimentSettings:
     pretrain_labels: int | None = None
     lowest_rating: str | None = None
     highest_rating: str | None = None
-    kind: KindName = "pair"
+    feedback: FeedbackName = "pair"
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,9 @@ class FeedbackClient:
             SiteRefusedError: a different run uses the experiment's name (status 409).
         """
         body = to_builtins(settings)
-        del body["name"], body["kind"]
+        del body["name"]
+        if body.pop("feedback") == "study":
+            body["compares_kinds"] = True
         for optional in ("gold_rate", "pretrain_labels", "lowest_rating", "highest_rating"):
             if body[optional] is None:
                 del body[optional]

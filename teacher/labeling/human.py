@@ -34,8 +34,10 @@ from teacher.labeling.client import (
 )
 from teacher.labeling.publisher import EpisodeVideoUploader, Publisher, PublishTarget
 from teacher.queries.collector import Collector, CollectorStatus
+from teacher.queries.kinds import kinds_of
 from teacher.queries.kinds.base import Check
 from teacher.settings.config_files import CONFIG_NAME
+from teacher.settings.options import KindName
 
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries to open the experiment
@@ -73,11 +75,12 @@ class HumanCollector(Collector):
             ConfigError: the site doesn't know the kind of the questions, or that of open ones in the ledger.
             ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
-        super().__init__(publication.ledger, publication.settings.kind)
+        super().__init__(publication.ledger)
         unfinished = self._ledger.unfinished()
         self._client, self._settings = publication.client, publication.settings
         self._revive = revive
-        kinds = {self._kind, *(each.kind for each in unfinished)}
+        asked = kinds_of(publication.settings.feedback)
+        kinds = {kind.name for kind in asked} | {each.kind for each in unfinished}
         call_with_retries(lambda: require_kinds(self._client, kinds), _START_DELAYS, revive)
         self.experiment, self.asked_anew = call_with_retries(
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
@@ -103,19 +106,21 @@ class HumanCollector(Collector):
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
 
-    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+    def submit(
+        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+    ) -> None:
         """Write questions to the ledger and queue them for publication.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        self._queue(self._write(questions, phase, step))
+        self._queue(self._write(questions, phase, step, kind))
 
-    def submit_checks(self, checks: Sequence[Check], step: int) -> None:
+    def submit_checks(self, checks: Sequence[Check], step: int, kind: KindName = "pair") -> None:
         """Write attention checks and their known answers to the ledger, and queue them for publication."""
         self._raise_trouble()
-        written = [Question(uuid4(), items, "gold", step, self._kind, known) for items, known in checks]
+        written = [Question(uuid4(), items, "gold", step, kind, known) for items, known in checks]
         self._ledger.write(written)
         self._queue(written)
 

@@ -13,9 +13,9 @@ from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
-from teacher.queries.kinds import KINDS, Follower
+from teacher.queries.kinds import KINDS, Follower, kinds_of
 from teacher.queries.kinds.base import Check, Decided
-from teacher.settings.options import KindName
+from teacher.settings.options import FeedbackName, KindName
 from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
@@ -40,20 +40,17 @@ class CollectorStatus:
 
 
 class Collector:
-    """Base class of label sources, which take questions about segments and later return preferences.
+    """Base class of label sources, which take questions about segments and later return preferences."""
 
-    Args:
-        kind: kind of the questions.
-    """
-
-    def __init__(self, ledger: Ledger, kind: KindName = "pair") -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._kind: KindName = kind
         self._follower = Follower(ledger)
         self._lock = threading.Lock()
         self._arrived: list[Preference] = []
 
-    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+    def submit(
+        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+    ) -> None:
         """Write questions to the ledger and submit them for labeling, without waiting for the network.
 
         Args:
@@ -63,18 +60,19 @@ class Collector:
         """
         raise NotImplementedError
 
-    def submit_checks(self, checks: Sequence[Check], step: int) -> None:
+    def submit_checks(self, checks: Sequence[Check], step: int, kind: KindName = "pair") -> None:
         """Submit attention checks, which detect careless labelers and never return a preference."""
-        self.submit([items for items, _ in checks], "gold", step)
+        self.submit([items for items, _ in checks], "gold", step, kind)
 
     def _write(
         self,
         questions: Sequence[tuple[Segment, ...]],
         phase: Role,
         step: int,
+        kind: KindName = "pair",
         uuid: Callable[[], UUID] = uuid4,
     ) -> list[Question]:
-        written = [Question(uuid(), items, phase, step, self._kind) for items in questions]
+        written = [Question(uuid(), items, phase, step, kind) for items in questions]
         self._ledger.write(written)
         return written
 
@@ -131,15 +129,16 @@ def scripted_judge(
     seed: int,
     ledger: Ledger,
     pool: SegmentPool | None = None,
-    kind: KindName = "pair",
+    feedback: FeedbackName = "pair",
 ) -> ScriptedTeacher:
     """Return the run's scripted teacher.
 
     If its answers depend on earlier ones, the teacher is initialized with the questions already answered in
     ``ledger``. ``pool`` has the segments collected in training; None if the teacher can't see them.
     """
-    remembers = error_model.has_thresholds or kind != "pair"
-    seen = ledger.decided_items(RETURNS_REMEMBERED // KINDS[kind].size) if remembers else ()
+    fewest = min(kind.size for kind in kinds_of(feedback))
+    remembers = error_model.has_thresholds or feedback != "pair"
+    seen = ledger.decided_items(RETURNS_REMEMBERED // fewest) if remembers else ()
     return ScriptedTeacher(error_model, seed, seen, pool)
 
 
@@ -153,10 +152,8 @@ class SyntheticTeacher(Collector):
         seed: seed for the UUIDs; None for offline learning.
     """
 
-    def __init__(
-        self, ledger: Ledger, seed: int | None, judge: Judge = oracle, kind: KindName = "pair"
-    ) -> None:
-        super().__init__(ledger, kind)
+    def __init__(self, ledger: Ledger, seed: int | None, judge: Judge = oracle) -> None:
+        super().__init__(ledger)
         self._name, self._judge = "offline" if seed is None else f"synthetic/{seed}", judge
         self._answer(ledger.unfinished())
 
@@ -167,10 +164,12 @@ class SyntheticTeacher(Collector):
             remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
         )
 
-    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+    def submit(
+        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+    ) -> None:
         """Write questions to the ledger, and answer them."""
         uuids = (uuid5(NAMESPACE_URL, f"{self._name}/{index}") for index in count(self._ledger.total()))
-        self._answer(self._write(questions, phase, step, uuids.__next__))
+        self._answer(self._write(questions, phase, step, kind, uuids.__next__))
 
     def _answer(self, questions: Sequence[Question]) -> None:
         """Answer questions; if the judge fails, keep the answers given so far."""

@@ -3,8 +3,8 @@
 import contextlib
 import itertools
 import math
-from collections import deque
-from collections.abc import Callable, Sequence, Sized
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from teacher.queries.kinds import KINDS, preferences_in
 from teacher.queries.kinds.base import Kind
 from teacher.queries.schedules import LabelSchedule
 from teacher.queries.selection import Ensemble, Selector
+from teacher.queries.study import Study
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import QueryConfig
@@ -100,8 +101,8 @@ class Asking:
         dataset: the preferences received so far, or loaded from a file.
         collector: label source; comparisons are submitted to it, and preferences are received from it.
         queries: query selection settings; None to select uniformly at random.
-        kind: kind of the questions.
-        select: function that selects the items of questions; by default, that of the kind.
+        kinds: kinds of the questions, which take turns.
+        select: function that selects the items of questions; by default, that of the first kind.
         earlier: number of labels loaded from a file; these count as already requested.
         seconds: training time in seconds, used by time-based schedules.
         unfitted: number of preferences added, changed or dropped since the last fit.
@@ -113,14 +114,14 @@ class Asking:
     schedule: LabelSchedule
     collector: Collector = field(kw_only=True)
     queries: QueryConfig | None = field(default=None, kw_only=True)
-    kind: Kind = field(default=KINDS["pair"], kw_only=True)
+    kinds: Sequence[Kind] = field(default=(KINDS["pair"],), kw_only=True)
     select: Selector = field(init=False)
     earlier: int = field(default=0, kw_only=True)
     seconds: float = field(default=0.0, kw_only=True)
     unfitted: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.select = self.kind.select
+        self.select = self.kinds[0].select
         self.dataset.upsert(preferences_in(self.ledger))
         self.unfitted = len(self.dataset)
 
@@ -128,6 +129,17 @@ class Asking:
         """Use a ledger that was opened again, and add the labels that it has got meanwhile."""
         self.ledger = ledger
         self.unfitted += self.dataset.upsert(preferences_in(ledger))
+
+    @property
+    def size(self) -> int:
+        """Return the number of segments in a question of the largest kind."""
+        return max(kind.size for kind in self.kinds)
+
+    def shares(self, count: int) -> Iterator[tuple[Kind, int]]:
+        """Yield the kinds of the next ``count`` questions, with the number of questions of each."""
+        before = self.ledger.total() if len(self.kinds) > 1 else 0
+        turns = Counter((before + place) % len(self.kinds) for place in range(count))
+        yield from ((self.kinds[turn], share) for turn, share in sorted(turns.items()))
 
     @property
     def asked(self) -> int:
@@ -176,12 +188,16 @@ class Asking:
             shown: function that maps each selected segment to the segment shown to labelers; None shows
                 segments unchanged.
         """
-        questions = self.select(self.pool, count, self.queries, predictor)
-        self.pool.remember(questions)
-        if questions:
-            sent = questions if shown is None else [tuple(map(shown, items)) for items in questions]
-            self.collector.submit(sent, phase, step)
-        return Submitted(questions, len(self.pool))
+        submitted: list[tuple[Segment, ...]] = []
+        for kind, share in list(self.shares(count)):
+            select = self.select if kind is self.kinds[0] else kind.select
+            questions = select(self.pool, share, self.queries, predictor)
+            self.pool.remember(questions)
+            if questions:
+                sent = questions if shown is None else [tuple(map(shown, items)) for items in questions]
+                self.collector.submit(sent, phase, step, kind.name)
+            submitted += questions
+        return Submitted(submitted, len(self.pool))
 
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
@@ -196,9 +212,10 @@ class Asking:
         if share == 0:
             return
         missing = math.floor(share * self.ledger.asked()) - self.ledger.gold()
-        checks = self.kind.checks(pool, missing, self.queries or QueryConfig(), value)
-        if checks:
-            self.collector.submit_checks(checks, step)
+        for kind, part in list(self.shares(missing)):
+            checks = kind.checks(pool, part, self.queries or QueryConfig(), value)
+            if checks:
+                self.collector.submit_checks(checks, step, kind.name)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
         """Call ``submit`` repeatedly to replace comparisons that were labeled "can't tell".
@@ -229,12 +246,14 @@ class PreferenceLearning(Asking):
     """Requests labels, receives them, and fits the reward predictor to them.
 
     Attributes:
+        study: what is measured of each kind of question; None if they are not compared.
         pretrained: True if the predictor was fitted to the pretraining labels.
         forgotten: number of comparisons that existed when the restored checkpoint was saved but are missing
             from the ledger.
     """
 
     predictor: RewardPredictor
+    study: Study | None = field(default=None, kw_only=True)
     fits: int = field(default=0, init=False)
     pretrained: bool = field(default=False, init=False)
     _restored: frozenset[str] = field(default=frozenset(), init=False, repr=False)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError, one_line
 from teacher.settings.checks import Fits, Problem
-from teacher.settings.options import KindName
+from teacher.settings.options import FeedbackName
 
 _WORDS = Fits("up to 40 characters", lambda text: 0 < len(text.strip()) <= len(text) <= 40)
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
@@ -57,10 +57,10 @@ class SiteSettings:
                 "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
             )
 
-    def word_problems(self, feedback: KindName) -> Iterator[Problem]:
+    def word_problems(self, feedback: FeedbackName) -> Iterator[Problem]:
         """Yield a problem for each word beside a rating if the questions are of another kind."""
         for name in RATING_WORDS:
-            if feedback != "rating" and getattr(self, name) is not None:
+            if feedback not in {"rating", "study"} and getattr(self, name) is not None:
                 yield name, "has no effect without --feedback=rating; leave it out"
 
 

@@ -24,7 +24,7 @@ from teacher.settings.checks import (
     named_values,
     refuse,
 )
-from teacher.settings.options import KindName, QueryConfig, RewardConfig, RunStage
+from teacher.settings.options import FeedbackName, QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import reject_unused
 
@@ -124,9 +124,10 @@ class TeachConfig(SiteSettings):
         "prefer",
     ] = "oracle"
     feedback: Annotated[
-        KindName,
+        FeedbackName,
         "kind of question: pair = which of two clips is better; graded = slightly or clearly better; "
-        "rating = one clip, from 1 to 5; best_worst = the best and the worst of four clips",
+        "rating = one clip, from 1 to 5; best_worst = the best and the worst of four clips; study = all "
+        "four in turn, compared on the experiment's page",
     ] = "pair"
     num_timesteps: Annotated[int, "total environment steps, such as 5e6", "-t", COUNT] = 5_000_000
     agent: Annotated[

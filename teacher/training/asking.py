@@ -51,7 +51,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
     ``exploration_frac`` determines how many segments are added. The agent doesn't train on them.
     """
     queries, pool = run.config.queries, teaching.pool
-    missing = math.ceil(queries.exploration_frac * teaching.kind.size * count * (queries.oversampling or 1))
+    missing = math.ceil(queries.exploration_frac * teaching.size * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
         if missing <= 0 or run.opened.explorer is None:
             break
@@ -66,7 +66,7 @@ def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
         run.console.warn_once(problem, about)
     if report.choice:
         run.console.print(report.choice)
-    return report.scalars
+    return report.scalars | (teaching.study.points(teaching.ledger) if teaching.study else {})
 
 
 def hold(run: Run, teaching: Teaching) -> bool:
@@ -106,7 +106,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
     """
     if not run.config.holds_for_labels:
         return 0
-    if teaching.ledger.open() == 0 and len(teaching.pool) < teaching.kind.size:
+    if teaching.ledger.open() == 0 and len(teaching.pool) < teaching.size:
         return 0
     return teaching.due(run.step) - teaching.open_limit - teaching.ledger.usable()
 
@@ -146,7 +146,7 @@ def refill(run: Run, teaching: Teaching) -> None:
     Called after training, when no further rollouts will add segments.
     """
     missing = teaching.missing(run.step)
-    size = teaching.kind.size
+    size = teaching.size
     if missing > 0 and len(teaching.pool) < size:
         teaching.pool.absorb(policy_segments(run, size * missing, seed_of_new_segments(run)))
 
@@ -258,8 +258,11 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
     """Submit ``count`` new pretraining comparisons, along with attention checks."""
     if count < 1:
         return
-    questions = first_questions(run, teaching.kind, count)
-    teaching.collector.submit(questions, "pretraining", 0)
+    questions: list[tuple[Segment, ...]] = []
+    for kind, share in list(teaching.shares(count)):
+        chosen = first_questions(run, kind, share)
+        teaching.collector.submit(chosen, "pretraining", 0, kind.name)
+        questions += chosen
     pool = SegmentPool(run.segment_length, seed=run.config.seed)
     pool.add([item for items in questions for item in items])
     pool.remember(questions)

@@ -23,8 +23,9 @@ from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import about_lost, about_rendering, ask_people, open_site, reopen_experiment
 from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import value_of
-from teacher.queries.kinds import KINDS
+from teacher.queries.kinds import kinds_of
 from teacher.queries.learning import PreferenceLearning
+from teacher.queries.study import Study
 from teacher.reporting.console import RunConsole
 from teacher.reporting.metrics import LOG_FOLDER, Metrics
 from teacher.reporting.tracking import Tracking, open_tracking
@@ -292,7 +293,7 @@ def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
     config, settings, ledger, stack = run.config, run.plan.settings, teaching.ledger, run.stack
     if config.predictor == "synth":
         judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool, config.feedback)
-        teaching.collector = SyntheticTeacher(ledger, config.seed, judge, config.feedback)
+        teaching.collector = SyntheticTeacher(ledger, config.seed, judge)
         return "", []
     experiment = ExperimentSettings(
         name=config.experiment,
@@ -306,7 +307,7 @@ def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
         pretrain_labels=config.num_pretrain_labels,
         lowest_rating=config.lowest_rating,
         highest_rating=config.highest_rating,
-        kind=config.feedback,
+        feedback=config.feedback,
     )
     site = open_site(config, ledger, stack)
     if settings.reopen:
@@ -335,5 +336,6 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
         make_predictor(plan),
         collector=Collector(ledger),
         queries=config.queries,
-        kind=KINDS[config.feedback],
+        kinds=kinds_of(config.feedback),
+        study=Study(partial(make_predictor, plan)) if config.feedback == "study" else None,
     )

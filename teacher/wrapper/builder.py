@@ -60,7 +60,7 @@ def start_learning(
         predictor,
         collector=Collector(ledger),
         queries=config.queries,
-        kind=KINDS[config.feedback],
+        kinds=(KINDS[config.feedback],),
         earlier=loaded,
     )
     if not same_environment(dataset.env_id, source.env_id):

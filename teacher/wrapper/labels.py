@@ -173,11 +173,11 @@ def collector_of(
         judge = config.judge
         if isinstance(judge, str):
             error_model = ErrorModel.parse(judge, "judge")
-            judge = scripted_judge(error_model, config.seed, ledger, kind=config.feedback)
-        return SyntheticTeacher(ledger, seed, judge, config.feedback)
+            judge = scripted_judge(error_model, config.seed, ledger, feedback=config.feedback)
+        return SyntheticTeacher(ledger, seed, judge)
     if config.people != "site":
         terminal = terminal_descriptor() if config.people == "terminal" else None
-        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal, config.feedback)
+        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal)
         return parts.enter_context(contextlib.closing(prompt))
     site = open_site(config.site, ledger, parts)
     settings = ExperimentSettings(
@@ -190,7 +190,7 @@ def collector_of(
         has_true_reward=True,
         lowest_rating=config.site.lowest_rating,
         highest_rating=config.site.highest_rating,
-        kind=config.feedback,
+        feedback=config.feedback,
     )
     renderer = clips if clips.mode == "replay" else None  # the default renderer can encode captured frames
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)

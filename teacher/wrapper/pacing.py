@@ -71,7 +71,7 @@ class QueryPacing:
         if not self._config.synthetic_prefs:
             missing = min(missing, learning.open_limit - learning.ledger.open())
         capacity = learning.pool.capacity
-        size = learning.kind.size
+        size = learning.size
         count = min(missing, _ASKED_AT_ONCE, capacity // size)
         needed = min(size * count * (_CANDIDATES if choose else 1), capacity)
         self.wanting = state == "running" and self._unused < needed
@@ -127,7 +127,7 @@ class QueryPacing:
             return
         missing = self._due(self._last_step) - self._learning.asked
         new = self._unused + int(max(0, self._last_step - steps) / self._learning.pool.length)
-        size = self._learning.kind.size
+        size = self._learning.size
         if missing <= new // size:
             return
         others = "; the remaining comparisons will reuse earlier segments at the last step"

@@ -62,9 +62,8 @@ class PromptCollector(Collector):
         folder: Path,
         fps: int,
         terminal: int | None = None,
-        kind: KindName = "pair",
     ) -> None:
-        super().__init__(ledger, kind)
+        super().__init__(ledger)
         self._frames, self._folder, self._fps = frames, folder, fps
         self._waiting = deque(ledger.unfinished())
         self._state: SiteState = "running"
@@ -77,9 +76,11 @@ class PromptCollector(Collector):
             self._thread = threading.Thread(target=self._work, args=(lines,), name="prompt", daemon=True)
             self._thread.start()
 
-    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+    def submit(
+        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+    ) -> None:
         """Add the questions to the ledger and to the queue of pairs to ask about."""
-        self._waiting.extend(self._write(questions, phase, step))
+        self._waiting.extend(self._write(questions, phase, step, kind))
         self._wake.set()
 
     def receive(self) -> list[Preference]:

@@ -192,7 +192,7 @@ def test_a_site_tells_which_kinds_of_questions_it_knows(
 def test_words_beside_ratings_are_told_where_there_are_any(story: list[Any], server: Site) -> None:
     exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
     server.answer = exchange.answer
-    settings = dataclasses.replace(settings_of(exchange.body), lowest_rating="falls", kind="rating")
+    settings = dataclasses.replace(settings_of(exchange.body), lowest_rating="falls", feedback="rating")
     with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
         client.put_experiment(settings)
     assert server.asked is not None

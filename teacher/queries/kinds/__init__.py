@@ -1,6 +1,6 @@
 """Kinds of questions: what is asked about segments, and which preferences follow from the answers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
@@ -10,8 +10,14 @@ from teacher.queries.kinds.base import Kind
 from teacher.queries.kinds.best_worst import BestWorst
 from teacher.queries.kinds.pair import Graded, Pair
 from teacher.queries.kinds.rating import Rating
+from teacher.settings.options import FeedbackName
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Pair(), Graded(), Rating(), BestWorst())}
+
+
+def kinds_of(feedback: FeedbackName) -> Sequence[Kind]:
+    """Return the kinds of the questions that a run asks."""
+    return tuple(KINDS.values()) if feedback == "study" else (KINDS[feedback],)
 
 
 class Follower:

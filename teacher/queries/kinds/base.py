@@ -30,6 +30,7 @@ class Kind(ABC):
         answers: all answers but "can't tell".
         question: sentence to ask people in a terminal or notebook.
         prompt: keys to type for each answer.
+        compares_own_items: True if preferences between a question's own items follow from an answer.
     """
 
     name: ClassVar[KindName]
@@ -37,6 +38,7 @@ class Kind(ABC):
     answers: ClassVar[Collection[str]]
     question: ClassVar[str]
     prompt: ClassVar[str]
+    compares_own_items: ClassVar[bool] = True
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /

@@ -30,6 +30,7 @@ class Rating(PerceivedKind):
     size: ClassVar[int] = 1
     answers: ClassVar[Collection[str]] = [str(level) for level in range(1, LEVELS + 1)]
     question: ClassVar[str] = "How good is the clip?"
+    compares_own_items: ClassVar[bool] = False
     prompt: ClassVar[str] = f"[1] worst to [{LEVELS}] best  [c]an't tell: "
 
     def answer(self, perceived: Perceived) -> Decided:

@@ -34,6 +34,7 @@ from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget
 from teacher.queries.judges import Value, true_return
+from teacher.queries.kinds import kinds_of
 from teacher.settings.options import KindName
 from teacher.settings.teachers import ErrorModel
 from teacher.storage import Storage, open_storage
@@ -186,12 +187,12 @@ class Asking:
 
     def publish(self, pairs: list[Pair]) -> None:
         """Submit pairs, and wait until labelers may see them."""
-        self.collector.submit(pairs, "training", 100)
+        self.collector.submit(pairs, "training", 100, kind_in(self.settings))
         wait_until(lambda: self.ledger.unfinished() == [])
 
     def have_answered(self, pairs: list[Pair]) -> None:
         """Submit pairs, and wait until a scripted labeler has answered them."""
-        self.collector.submit(pairs, "training", 100)
+        self.collector.submit(pairs, "training", 100, kind_in(self.settings))
         self.bots(1)
         self.receive(len(pairs))
 
@@ -248,7 +249,7 @@ def start_asking(
         with contextlib.ExitStack() as parts:
             ledger = parts.enter_context(contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")))
             client = parts.enter_context(contextlib.closing(FeedbackClient(at.url, at.token)))
-            settings = replace(experiment, kind=kind)
+            settings = replace(experiment, feedback=kind)
             publication = PublishTarget(ledger, client, renderer, storage, settings, value)
             collector = HumanCollector(publication, at.revive)
             parts.enter_context(contextlib.closing(collector))
@@ -257,6 +258,12 @@ def start_asking(
             asking.dismiss()
 
     return start
+
+
+def kind_in(settings: ExperimentSettings) -> KindName:
+    """The kind of question that a run asks."""
+    [kind] = kinds_of(settings.feedback)
+    return kind.name
 
 
 class Labeler:

@@ -235,7 +235,7 @@ def test_questions_of_any_kind_are_answered_and_none_is_lost_if_the_trainer_is_k
         asking.collector._stop.set()  # as if killed: nothing is read any more
         asking.collector._wake.set()
         asking.collector._thread.join()
-        asking.collector.submit(questions[4:6], "training", 200)
+        asking.collector.submit(questions[4:6], "training", 200, kind)
         asking.bots(1, tmp_path / "answers")
         wait_until(lambda: asking.client.decisions(asking.settings.name, 0).open == 0)
         assert (asking.ledger.usable(), asking.ledger.open()) == (0, 6)
@@ -243,7 +243,7 @@ def test_questions_of_any_kind_are_answered_and_none_is_lost_if_the_trainer_is_k
         asking.client.put_experiment(asking.settings, state="running")
     with start_asking(kind=kind) as asking:
         asking.bots(1, tmp_path / "answers")
-        asking.collector.submit(questions[6:], "training", 300)
+        asking.collector.submit(questions[6:], "training", 300, kind)
         wait_until(lambda: asking.ledger.usable() == 8)
         asking.collector.finish()
         held, following = PreferenceDataset(), PreferenceDataset()
@@ -316,7 +316,7 @@ def test_attention_checks_of_any_kind_have_their_known_answer(
     checks = KINDS[kind].checks(pool, 2, QueryConfig(), true_return)
     expected = {tuple(item.true_return for item in items): answer for items, answer in checks}
     with start_asking(storage=Away(Path(site.storage)), kind=kind) as asking:
-        asking.collector.submit_checks(checks, 100)
+        asking.collector.submit_checks(checks, 100, kind)
     with start_asking(kind=kind) as asking:
         wait_until(lambda: asking.ledger.unfinished() == [])
         assert (asking.ledger.open(), asking.ledger.gold()) == (0, 2)

@@ -45,8 +45,8 @@ def answered(
     items = [make_segment(number, true_return=value) for number, value in enumerate(returns)]
     size = KINDS[kind].size
     questions = [tuple(items[at : at + size]) for at in range(0, len(items), size)]
-    collector = SyntheticTeacher(ledger, 1, ScriptedTeacher(error_model, 1), kind)
-    collector.submit(questions, "training", 0)
+    collector = SyntheticTeacher(ledger, 1, ScriptedTeacher(error_model, 1))
+    collector.submit(questions, "training", 0, kind)
     return collector.receive()
 
 
@@ -152,9 +152,9 @@ def test_noise_on_returns_gives_bradley_terry_probabilities(margin: float) -> No
 @pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
 def test_judges_of_pairs_are_refused(ledger: Ledger, kind: KindName) -> None:
     items = tuple(make_segment(number) for number in range(KINDS[kind].size))
-    collector = SyntheticTeacher(ledger, 1, oracle, kind)
+    collector = SyntheticTeacher(ledger, 1, oracle)
     with pytest.raises(ConfigError, match=f"^{kind} questions need a scripted teacher"):
-        collector.submit([items], "training", 0)
+        collector.submit([items], "training", 0, kind)
     assert (ledger.total(), ledger.open()) == (1, 1)
 
 

@@ -27,7 +27,7 @@ from teacher.reporting.console import RunConsole
 from teacher.reward import choice
 from teacher.reward.report import FitReport
 from teacher.settings.config import TeachConfig
-from teacher.settings.options import RewardConfig
+from teacher.settings.options import KindName, RewardConfig
 from teacher.training import asking, loop
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
@@ -65,8 +65,10 @@ class Person(Collector):
         self.paused_looks -= paused
         return CollectorStatus(state="paused" if paused else self.state, active_labelers=self.active_labelers)
 
-    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
-        comparisons = self._write(questions, phase, step)
+    def submit(
+        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+    ) -> None:
+        comparisons = self._write(questions, phase, step, kind)
         if phase == "gold":
             self.gold += comparisons
             return

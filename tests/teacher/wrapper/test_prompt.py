@@ -77,13 +77,13 @@ def brightness(path: Path) -> list[float]:
 
 
 def test_the_best_and_the_worst_of_four_are_typed(ledger: Ledger, tmp_path: Path) -> None:
-    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="best_worst")
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
     returns = np.random.default_rng(1).permuted(np.tile([-5.0, -2.0, 2.0, 5.0], (8, 1)), axis=1)
     questions = [
         tuple(make_segment(4 * row + at, true_return=value) for at, value in enumerate(values))
         for row, values in enumerate(returns.tolist())
     ]
-    collector.submit(questions, "training", 100)
+    collector.submit(questions, "training", 100, "best_worst")
     places = set()
 
     def typed(prompt: str) -> str:
@@ -113,10 +113,10 @@ def test_answers_that_a_kind_lacks_are_asked_again(
     ledger: Ledger, tmp_path: Path,
     kind: KindName, lines: list[str], decisions: list[str]
 ) -> None:  # fmt: skip
-    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind=kind)
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
     size = KINDS[kind].size
     questions = [tuple(make_segment(size * n + at) for at in range(size)) for n in range(len(decisions))]
-    collector.submit(questions, "training", 100)
+    collector.submit(questions, "training", 100, kind)
     typed = iter(lines)
     assert collector.answer(read=lambda _: next(typed)) == len(decisions)
     assert [decision for _, decision in ledger.outcomes(0).values()] == decisions
@@ -153,8 +153,8 @@ def test_settings_that_do_not_fit_the_kind_are_refused(
 
 
 def test_a_letter_typed_twice_means_clearly(ledger: Ledger, tmp_path: Path) -> None:
-    collector = PromptCollector(ledger, pictures, tmp_path, fps=10, kind="graded")
-    collector.submit(pairs(6), "training", 100)
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    collector.submit(pairs(6), "training", 100, "graded")
     times = iter([1, 2] * 3)
     assert collector.answer(read=lambda _: brighter(tmp_path / "pair.gif") * next(times)) == 6
     received = collector.receive()
