@@ -60,6 +60,7 @@ class NewComparison:
         return ITEMS[:2] if len(self.items) == 2 else [f"items/{at}" for at in range(len(self.items))]
 
 
+_STUDY_REPEATS = 0.1  # share of questions that a study of kinds asks twice, unless it is changed on the site
 _SET_ON_THE_SITE = ("prompt", "gold_rate")  # a resumed run does not overwrite these
 
 
@@ -80,8 +81,9 @@ def put_experiment(
         raise ConflictError(
             f"The experiment {name!r} is being deleted; choose a different name or wait a minute."
         )
+    initial = {"repeat_rate": _STUDY_REPEATS} if values.get("compares_kinds") else {}
     experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
-        name=name, defaults={**values, "owner": owner, "run_id": run_id}
+        name=name, defaults={**initial, **values, "owner": owner, "run_id": run_id}
     )
     if created:
         SequenceCounter.objects.create(experiment=experiment)
