@@ -238,7 +238,7 @@ REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain", "model"
 Selection = Literal["random", "active"]
 KindName = Literal["pair", "graded", "rating", "best_worst"]
 FeedbackName = Literal[KindName, "study"]
-"""What a run asks: questions of one kind or, to compare them, of all."""
+"""Questions of a run: of one kind or, to compare them, of all."""
 Uncertainty = Literal["probability", "logit", "label"]
 
 

@@ -1,4 +1,4 @@
-"""What a study of kinds of questions found: what an answer of each kind costs and how much it teaches."""
+"""Results of a study of kinds of questions: how long answers of each kind take, and how much they teach."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class KindReport:
-    """What is known of one kind; intervals are of 95%."""
+    """Results for one kind, with 95% intervals."""
 
     kind: Kind
     answers: int  # number of valid answers, without checks

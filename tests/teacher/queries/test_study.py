@@ -90,7 +90,7 @@ def test_more_answers_predict_more(ledger: Ledger) -> None:
     assert min(many) > 0.8
 
 
-def test_fits_are_kept_and_nothing_is_told_of_few_answers(ledger: Ledger) -> None:
+def test_fits_are_kept_and_few_answers_give_no_points(ledger: Ledger) -> None:
     made: list[RewardPredictor] = []
 
     def make() -> RewardPredictor:
