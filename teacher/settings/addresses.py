@@ -10,7 +10,7 @@ from teacher.errors import ConfigError, one_line
 from teacher.settings.checks import Fits, Problem
 from teacher.settings.options import FeedbackName
 
-_WORDS = Fits("up to 40 characters", lambda text: 0 < len(text.strip()) <= len(text) <= 40)
+_WORDS = Fits("1 to 40 characters", lambda text: 0 < len(text.strip()) <= len(text) <= 40)
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
@@ -26,12 +26,8 @@ class SiteSettings:
         "the question that labelers see",
         Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
     ] = "Judge how well the agent does."
-    lowest_rating: Annotated[
-        str | None, "what labelers read beside rating 1, in any language (default: worst)", _WORDS
-    ] = None
-    highest_rating: Annotated[
-        str | None, "what labelers read beside rating 5, in any language (default: best)", _WORDS
-    ] = None
+    lowest_rating: Annotated[str | None, "what labelers read beside rating 1 (default: worst)", _WORDS] = None
+    highest_rating: Annotated[str | None, "what labelers read beside rating 5 (default: best)", _WORDS] = None
     site_url: Annotated[
         str | None,
         "URL of the labeling site, with its token in TEACHER_TOKEN (default: a site on this machine)",

@@ -429,7 +429,7 @@ def test_a_run_learns_from_any_kind(memory_path: Path, kind: KindName) -> None:
             {"predictor": "human", "feedback": "graded", "lowest_rating": "falls"},
             "--lowest_rating: has no effect without --feedback=rating; leave it out; got 'falls'",
         ),
-        ({"predictor": "human", "highest_rating": "x" * 41}, "--highest_rating: expected up to 40 char"),
+        ({"predictor": "human", "highest_rating": "x" * 41}, "--highest_rating: expected 1 to 40 char"),
         ({"predictor": "rl", "n_labels": None}, "--feedback: has no effect with -p rl"),
     ],
 )
