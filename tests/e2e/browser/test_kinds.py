@@ -164,6 +164,8 @@ def test_best_and_worst_of_four(site: Site, labeling: LabelingPage) -> None:
     page.keyboard.press("h")
     oldest = page.get_by_role("listitem").last
     expect(oldest.locator("video")).to_have_count(4)
+    oldest.get_by_role("button", name="Play or pause", exact=True).click()
+    expect(oldest.locator(".clips.playing")).to_be_visible()
     oldest.get_by_role("combobox", name="Your answer").select_option("Best: 3, worst: 1")
     oldest.get_by_role("button", name="Change").click()
     expect(oldest.get_by_role("combobox")).to_have_value("3>1")
