@@ -51,7 +51,7 @@ def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comp
 
 def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence[UUID] = ()) -> LeaseGrant:
     who = participant_of(accounts.participation_in(labeler.user, experiment.name))
-    return lease_comparisons(who, LeaseRequest(count, held, shown=held[0] if held else None))
+    return lease_comparisons(who, LeaseRequest(count, held=held, shown=held[0] if held else None))
 
 
 def answer(labeler: Labeler, lease: UUID, outcome: str) -> UUID:

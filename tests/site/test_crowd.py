@@ -207,7 +207,7 @@ def test_gold_for_large_labeler_ids(gold: list[str], trainer: Trainer, browser: 
     browser.ask()
     user = Labeler.objects.get(name="you").user
     newcomer = replace(participant_of(participation_in(user, trainer.name)), labeler=2**31 - 1)
-    found = find_check_pair(newcomer, Lease.Purpose.GOLD)
+    found = find_check_pair(newcomer, Lease.Purpose.GOLD, ["pair"])
     assert found is not None
     assert str(found.uuid) in gold
 

@@ -164,10 +164,15 @@ def test_registering_again_is_once_and_other_content_is_refused(trainer: Trainer
 
 
 def test_a_page_that_knows_only_pairs_gets_only_pairs(trainer: Trainer, browser: Browser) -> None:
-    [pair] = trainer.register()
-    ask(trainer, KINDS["rating"])
-    assert [lease["comparison"] for lease in browser.lease(4)] == [pair]
-    assert {lease["kind"] for lease in lease_of(browser, 4)} == {"pair", "rating"}
+    pairs = trainer.register(3)
+    ask(trainer, KINDS["rating"], 20)  # which come first
+    assert {lease["comparison"] for lease in browser.lease(2)} < {*pairs}
+    assert {lease["kind"] for lease in lease_of(browser, 10)} == {"pair", "rating"}
+    shown = browser.lease(10)  # of an old page of the same labeler: what it may show, and no more
+    assert {lease["comparison"] for lease in shown} == {*pairs}
+    for lease in shown:
+        browser.answer(lease)
+    assert browser.lease(10) == []
 
 
 @EVERY_OTHER

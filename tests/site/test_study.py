@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from django.contrib.auth.models import User
 
 from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Comparison, Experiment
@@ -22,7 +23,15 @@ SECONDS = {"pair": 2.0, "graded": 3.0, "rating": 1.0, "best_worst": 6.0}
 @pytest.fixture
 def study(trainer: Trainer) -> Trainer:
     trainer.put(compares_kinds=True)
+    Experiment.objects.update(repeat_rate=0.1)
     return trainer
+
+
+def test_a_study_asks_some_questions_twice(researcher: User) -> None:
+    for name, settings, rate in (("study", {"compares_kinds": True}, 0.1), ("pairs", {}, 0.0)):
+        run = Trainer(researcher, name)
+        run.put(**settings)
+        assert run.experiment.repeat_rate == rate
 
 
 def report_of(trainer: Trainer) -> StudyReport:

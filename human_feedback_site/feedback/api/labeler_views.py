@@ -66,11 +66,10 @@ class LeasesView(LabelerView):
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
         body = valid(s.LeasesRequestSerializer, request.data)
-        kinds = body.pop("kinds")
         grant = lease_comparisons(who, LeaseRequest(**body))
         return Response(
             {
-                "leases": [_lease_json(lease) for lease in grant.new if lease.comparison.kind in kinds],
+                "leases": [_lease_json(lease) for lease in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
                 **{name: getattr(who, name) for name in _STATE},

@@ -97,8 +97,7 @@ class LeasesRequestSerializer(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=20),
         max_length=50,
         default=[PAIR.name],
-        help_text="Kinds of questions that the page can show. Leases of other kinds are left out of the "
-        "response.",
+        help_text="Kinds of questions that the page can show; the labeler gets no leases of others.",
     )
 
 

@@ -58,7 +58,9 @@ def _drawn(secret: str) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def find_check_pair(who: Participant, purpose: str, but: Sequence[int] = ()) -> Comparison | None:
+def find_check_pair(
+    who: Participant, purpose: str, kinds: Sequence[str], but: Sequence[int] = ()
+) -> Comparison | None:
     """Return a comparison for a check of this labeler, or None if there is none.
 
     A gold comparison must be new to the labeler. A repeat is the labeler's most recent comparison that has
@@ -67,7 +69,8 @@ def find_check_pair(who: Participant, purpose: str, but: Sequence[int] = ()) -> 
     """
     held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
     own = Label.objects.filter(comparison=OuterRef("pk"), labeler=who.labeler)
-    of_experiment = Comparison.objects.exclude(pk__in=but).filter(~Exists(held), experiment=who.experiment)
+    every = Comparison.objects.filter(experiment=who.experiment, kind__in=kinds)
+    of_experiment = every.exclude(pk__in=but).filter(~Exists(held))
     if purpose == Lease.Purpose.GOLD:
         order = (F("pk") * 7919 + Value(who.labeler * 104729)) % 1009  # a different order for each labeler
         gold = of_experiment.filter(~Exists(own), status=Comparison.Status.GOLD)

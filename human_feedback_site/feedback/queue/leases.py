@@ -22,6 +22,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, Now
 
 from human_feedback_site.feedback.errors import NoConsentError
+from human_feedback_site.feedback.kinds import KINDS, PAIR
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Participation
 from human_feedback_site.feedback.models.querysets import judgments, live_leases, unanswered_leases
 from human_feedback_site.feedback.queue.attention_checks import Check, due_check, find_check_pair
@@ -78,24 +79,28 @@ class Candidates:
         return queue
 
 
-def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequence[int] = ()) -> Candidates:
+def find_candidates(
+    who: Participant, count: int, kinds: Sequence[str], *, holds: int = 0, but: Sequence[int] = ()
+) -> Candidates:
     """Find up to ``count`` comparisons for a labeler; lock those that come from the queue.
 
     Args:
         who: the labeler.
         count: number of comparisons wanted; 0 or less returns no candidates.
+        kinds: kinds of questions that the labeler's page can show.
         holds: number of leases the labeler already has; new leases get the positions after them.
         but: IDs of comparisons to exclude.
     """
     if count <= 0:
         return Candidates(0, (), None)
     ordinals = range(who.judged + holds, who.judged + holds + count)
-    turns = turns_of(who, ordinals)
+    turns = turns_of(who, ordinals) if {*kinds} >= {*KINDS} else ()
     found = [each for turn in turns for each in lock_free(*turn)] if turns else []
-    found = found or lock_free(who.experiment, who.labeler, count + len(but))
+    found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds)
     queue = [comparison for comparison in found if comparison.pk not in but][:count]
     check = due_check(who, ordinals)
-    comparison = find_check_pair(who, check.purpose, but) if check else None
+    in_turn = [turn[-1] for turn in turns for _ in range(turn[2])] or [kinds] * count
+    comparison = find_check_pair(who, check.purpose, in_turn[check.place], but) if check else None
     return Candidates(count, queue, (check, comparison) if check and comparison else None)
 
 
@@ -104,6 +109,7 @@ class LeaseRequest:
     """A labeling page's request for leases."""
 
     count: int  # number of leases the page wants to have in total
+    kinds: Sequence[str] = (PAIR.name,)  # kinds of questions that the page can show
     held: Sequence[UUID] = ()  # UUIDs of the leases the page has
     shown: UUID | None = None  # UUID of the lease on screen, or None
 
@@ -154,11 +160,11 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
     wait_for_turn(who.participation)
     held = list(dict.fromkeys(request.held))
     promised = _promised(who)
-    live = _live_of(who, held)
+    live = [lease for lease in _live_of(who, held) if lease.comparison.kind in request.kinds]
     missing = set(held) - {lease.uuid for lease in live}
     expired = _lock_expired(who, missing, request.shown) if missing else []
     but = [lease.comparison_id for lease in expired]
-    found = find_candidates(who, request.count - len(held), holds=len(held), but=but)
+    found = find_candidates(who, request.count - len(held), request.kinds, holds=len(held), but=but)
     kept = _renew(who, request, live, expired[: _room(who, request.count - len(live), promised)])
     renewed = [uuid for uuid in held if uuid in kept]
     new = [lease for uuid, lease in kept.items() if uuid not in renewed]
@@ -170,9 +176,9 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
         if renewed or new or not room:
             break
         if found.is_all:
-            new = _take_prefetched(who, min(room, TAKEN_OVER))
+            new = _take_prefetched(who, min(room, TAKEN_OVER), request.kinds)
             break
-        found = find_candidates(who, request.count)
+        found = find_candidates(who, request.count, request.kinds)
         room = _room(who, request.count, _promised(who))
         new = _grant_all(who, found.choose(room))
     return LeaseGrant(new, renewed, lost=[uuid for uuid in request.held if uuid not in renewed])
@@ -285,7 +291,7 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
     return Lease.objects.bulk_create(leases)
 
 
-def _take_prefetched(who: Participant, most: int) -> list[Lease]:
+def _take_prefetched(who: Participant, most: int, kinds: Sequence[str]) -> list[Lease]:
     """Lease up to ``most`` comparisons that other labelers' pages have prefetched but not yet shown.
 
     This expires the other labelers' leases on these comparisons, but every labeler keeps at least the older
@@ -310,6 +316,7 @@ def _take_prefetched(who: Participant, most: int) -> list[Lease]:
         purpose=_Purpose.JUDGE,
         comparison__status=Comparison.Status.OPEN,
         comparison__experiment=who.experiment,
+        comparison__kind__in=kinds,
     )
     newer_half = prefetched.annotate(balance=Subquery(balance)).filter(balance__gte=0).order_by("-pk")
     taken = list(newer_half.select_for_update(of=("comparison",), no_key=True, skip_locked=True)[:most])
@@ -328,7 +335,7 @@ def has_work(who: Participant) -> bool:
         comparison__experiment=who.experiment,
         purpose=_Purpose.JUDGE,
     )
-    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1))
+    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1, tuple(KINDS)))
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:

@@ -14,7 +14,7 @@ all rows of a labeler.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -42,9 +42,8 @@ class Statements:
     # experiment ID, duration (such as ``+10 seconds``)
     leases_held: str
     # comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID, labeler ID,
-    # labeler ID
+    # labeler ID, kinds
     find_free: str
-    find_free_of_kind: str  # the same for one kind, the last parameter
     lock: str  # locking clause to append to ``find_free``; skips rows locked by other transactions
     # which of some comparisons have a free slot for a labeler. Parameters: comparison IDs, labeler ID,
     # labeler ID
@@ -71,7 +70,7 @@ _PARTICIPANT = f"""
     WHERE e.name = %s AND e.deletion_asked_at IS NULL"""
 
 
-def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> Statements:
+def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: str) -> Statements:
     session = f"""
         SELECT s.session_data FROM django_session s WHERE s.session_key = %s AND s.expire_date > {now}"""
     answered_lease = f"""
@@ -102,13 +101,12 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
           AND a.status IN ('counted', 'surplus')"""
     free = f"""c.status = 'open' AND c.n_labels + ({live} AND l.purpose = 'judge') < c.wanted
           AND 0 = ({live} AND l.labeler_id = %s) AND 0 = ({judged})"""
-    found = f"SELECT c.id, c.uuid, {clips} FROM feedback_comparison c WHERE c.experiment_id = %s AND {free}"
-    order = "ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"
-    find_free, find_free_of_kind = f"{found} {order}", f"{found} AND c.kind = %s {order}"
+    find_free = f"""
+        SELECT c.id, c.uuid, {clips}
+        FROM feedback_comparison c WHERE c.experiment_id = %s AND {free} AND c.kind {kinds}
+        ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
     still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
-    return Statements(
-        session, _PARTICIPANT, answered_lease, leases_held, find_free, find_free_of_kind, lock, still_free
-    )
+    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, still_free)
 
 
 POSTGRESQL = _statements(
@@ -117,6 +115,7 @@ POSTGRESQL = _statements(
     age_ms="CAST(1000 * EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - l.created_at) AS bigint)",
     lock="FOR NO KEY UPDATE OF c SKIP LOCKED",
     ids="= ANY(CAST(%s AS bigint[]))",
+    kinds="= ANY(CAST(%s AS text[]))",
 )
 SQLITE = _statements(
     now="STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')",
@@ -124,6 +123,7 @@ SQLITE = _statements(
     age_ms="CAST(ROUND(86400000 * (JULIANDAY('NOW') - JULIANDAY(l.created_at))) AS integer)",
     lock="",  # SQLite runs one transaction at a time
     ids="IN (SELECT value FROM json_each(%s))",
+    kinds="IN (SELECT value FROM json_each(%s))",
 )
 
 
@@ -161,27 +161,28 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
     return leases
 
 
-def lock_free(experiment: int, labeler: int, most: int, kind: str | None = None) -> list[Comparison]:
-    """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
-
-    Only those of one kind if ``kind`` is not None.
+def lock_free(experiment: int, labeler: int, most: int, kinds: Sequence[str]) -> list[Comparison]:
+    """Find and lock up to ``most`` comparisons of some kinds with a free slot for a labeler, in order.
 
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
     was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs, kinds and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
-    statement = statements.find_free if kind is None else statements.find_free_of_kind
-    values = (experiment, labeler, labeler, *([] if kind is None else [kind]))
-    found = _rows(f"{statement} LIMIT {most:d} {statements.lock}", *values)
+    text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
+    found = _rows(text, experiment, labeler, labeler, _array(kinds))
     return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 
 def still_free(comparisons: Iterable[int], labeler: int) -> set[int]:
     """Return the IDs of those of some locked comparisons that have a free slot for a labeler."""
-    ids: Any = list(comparisons)
-    ids = ids if connection.vendor == "postgresql" else json.dumps(ids)
+    ids = _array(comparisons)
     return {row["id"] for row in _rows(_database_statements().still_free, ids, labeler, labeler)}
+
+
+def _array(values: Iterable[object]) -> Any:
+    """Convert values to an array parameter: JSON on SQLite."""
+    return list(values) if connection.vendor == "postgresql" else json.dumps(list(values))
 
 
 def raise_counter(experiment: int, count: int) -> int:

@@ -14,7 +14,7 @@ BLOCK = 10
 ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 
-def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[tuple[int, int, int, str]]:
+def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[tuple[int, int, int, Sequence[str]]]:
     """Return what to look for, as arguments of :func:`.sql.lock_free`; nothing if the experiment is no study.
 
     Args:
@@ -24,7 +24,7 @@ def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[tuple[int, i
         return ()
     earlier = Participation.objects.filter(experiment=who.experiment, pk__lt=who.participation).count()
     kinds = groupby(kind_at(earlier, ordinal) for ordinal in ordinals)
-    return [(who.experiment, who.labeler, len(list(places)), kind) for kind, places in kinds]
+    return [(who.experiment, who.labeler, len(list(places)), [kind]) for kind, places in kinds]
 
 
 def kind_at(labeler: int, ordinal: int) -> str:

@@ -305,7 +305,7 @@ def test_returning_leases_respect_wanted_answers(trainer: Trainer, browser: Brow
     participation = Participation.objects.get()
     who = participant_of(participation_in(participation.labeler.user, trainer.name))
     browser.answer(held[2])
-    request = leases.LeaseRequest(5, [UUID(lease["uuid"]) for lease in held[:2]])
+    request = leases.LeaseRequest(5, held=[UUID(lease["uuid"]) for lease in held[:2]])
     grant = leases.lease_comparisons(who, request)
     assert (len(grant.renewed), len(grant.new)) == (1, 0)
 
@@ -419,7 +419,9 @@ def test_past_leases_use_an_index(trainer: Trainer, browser: Browser) -> None:
         [statement] = statements_with(context, words)
         plan = plan_of(statement)
         assert "Seq Scan" not in plan
-        assert "SCAN" not in plan.replace("SCAN part", "")  # of SQLite; parts are what was found
+        for given in ("SCAN part", "SCAN json_each"):  # of SQLite: what was found; a list of values
+            plan = plan.replace(given, "")
+        assert "SCAN" not in plan
 
 
 @pytest.mark.postgresql_only  # SQLite does not see that these indexes will do
