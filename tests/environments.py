@@ -34,6 +34,22 @@ class Stub(gym.Env[Any, Any]):
         return np.zeros(self.observation_space.shape, self.observation_space.dtype)
 
 
+class Sampled(Stub):
+    """Observations drawn from a space."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.observation_space = space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.observation_space.seed(seed)
+        return super().reset(seed=seed)
+
+    def observe(self) -> Any:
+        return self.observation_space.sample()
+
+
 def balance(observation: NDArray[Any]) -> int:
     """A scripted expert that keeps CartPole's pole up for all of 500 steps."""
     position, velocity, angle, spin = observation.tolist()

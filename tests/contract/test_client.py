@@ -62,6 +62,12 @@ def server() -> Iterator[Site]:
         yield site
 
 
+@pytest.fixture
+def client(server: Site) -> Iterator[FeedbackClient]:
+    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
+        yield client
+
+
 def settings_of(body: Any) -> ExperimentSettings:
     fields = {name: value for name, value in body.items() if name not in ("run_id", "state")}
     return ExperimentSettings(name=NAME, run_id=UUID(body["run_id"]), **fields)
@@ -140,40 +146,48 @@ def test_every_request_of_a_trainer_is_covered(story: list[Any]) -> None:
     assert of_trainers == CALLS.keys() | OF_SCRIPTED_LABELERS | {LIST}
 
 
-def test_the_client_reads_the_status_of_every_comparison_in_the_list(story: list[Any], server: Site) -> None:
+def test_the_client_reads_the_status_of_every_comparison_in_the_list(
+    story: list[Any], server: Site, client: FeedbackClient
+) -> None:
     exchange = next(exchange for exchange in story if exchange.name == LIST)
     server.answer = {"items": [{**item, "id": index} for index, item in enumerate(exchange.answer["items"])]}
-    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}", "tt_token")) as client:
-        assert client.statuses(NAME) == {
-            UUID(item["uuid"]): item["status"] for item in exchange.answer["items"]
-        }
+    expected = {UUID(item["uuid"]): item["status"] for item in exchange.answer["items"]}
+    assert client.statuses(NAME) == expected
     assert server.asked == ("GET", exchange.path, "Bearer tt_token", None)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_client_keeps_the_contract(name: str, story: list[Any], server: Site) -> None:
+def test_the_client_keeps_the_contract(
+    name: str, story: list[Any], server: Site, client: FeedbackClient
+) -> None:
     exchange = next(exchange for exchange in story if exchange.name == name)
     answer = json.loads(json.dumps(exchange.answer).replace('"<a labeler>"', "7"))
     server.status, server.answer = exchange.status, answer
-    client = FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")
-    with contextlib.closing(client):
-        if exchange.status < 300:
-            assert as_json(CALLS[name](client, exchange.body)) == answer
-        else:
-            with pytest.raises(SiteRefusedError) as refusal:
-                CALLS[name](client, exchange.body)
-            assert refusal.value.status == exchange.status
+    if exchange.status < 300:
+        assert as_json(CALLS[name](client, exchange.body)) == answer
+    else:
+        with pytest.raises(SiteRefusedError) as refusal:
+            CALLS[name](client, exchange.body)
+        assert refusal.value.status == exchange.status
     assert server.asked == (exchange.method, exchange.path, "Bearer tt_token", exchange.body)
 
 
-def test_a_rate_of_gold_is_told_where_there_is_one(story: list[Any], server: Site) -> None:
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"gold_rate": 0.05}, {"gold_rate": 0.05}),
+        ({"lowest_rating": "falls", "feedback": "rating"}, {"lowest_rating": "falls"}),
+    ],
+    ids=["rate of gold", "words beside ratings"],
+)
+def test_what_an_experiment_need_not_have_is_told_where_it_has_it(
+    changes: dict[str, Any], told: dict[str, Any], story: list[Any], server: Site, client: FeedbackClient
+) -> None:
     exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
     server.answer = exchange.answer
-    settings = dataclasses.replace(settings_of(exchange.body), gold_rate=0.05)
-    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
-        client.put_experiment(settings)
+    client.put_experiment(dataclasses.replace(settings_of(exchange.body), **changes))
     assert server.asked is not None
-    assert server.asked[3] == {**exchange.body, "gold_rate": 0.05}
+    assert server.asked[3] == {**exchange.body, **told}
 
 
 @pytest.mark.parametrize(
@@ -182,21 +196,10 @@ def test_a_rate_of_gold_is_told_where_there_is_one(story: list[Any], server: Sit
     ids=["0.1.0", "later"],
 )
 def test_a_site_tells_which_kinds_of_questions_it_knows(
-    told: dict[str, Any], kinds: set[str], server: Site
+    told: dict[str, Any], kinds: set[str], server: Site, client: FeedbackClient
 ) -> None:
     server.answer = {"status": "ready", "instance": "", **told}
-    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
-        assert client.kinds() == kinds
-
-
-def test_words_beside_ratings_are_told_where_there_are_any(story: list[Any], server: Site) -> None:
-    exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
-    server.answer = exchange.answer
-    settings = dataclasses.replace(settings_of(exchange.body), lowest_rating="falls", feedback="rating")
-    with contextlib.closing(FeedbackClient(f"http://127.0.0.1:{server.server_port}/", "tt_token")) as client:
-        client.put_experiment(settings)
-    assert server.asked is not None
-    assert server.asked[3] == {**exchange.body, "lowest_rating": "falls"}
+    assert client.kinds() == kinds
 
 
 def as_json(result: Any) -> Any:

@@ -25,9 +25,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 import human_feedback_site
+from human_feedback_site.feedback import models
 from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Invite, Label, Lease
-from human_feedback_site.feedback.services import accounts, experiments
+from human_feedback_site.feedback.services import accounts, experiments, invites, webhooks, wording
 from human_feedback_site.feedback.services.accounts import create_token, token_of
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.conftest import S3Server
@@ -234,6 +235,30 @@ def settings_of(**variables: str) -> dict[str, Any]:
     with patch.dict(os.environ, kept | variables, clear=True):
         values = runpy.run_path(str(Path(human_feedback_site.__file__).with_name("settings.py")))
     return {name: value for name, value in values.items() if name.isupper()}
+
+
+def fill(trainer: Trainer, browser: Browser) -> None:
+    """Let an experiment have a row of every kind; its clips are not stored."""
+    trainer.post(f"{trainer.path}/comparisons", {"comparisons": [trainer.comparison() for _ in range(3)]})
+    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
+    trainer.upload(key := f"{trainer.name}/episodes/1.mp4")
+    trainer.post(f"{trainer.path}/episodes", {"step": 1, "key": key})
+    pair = models.Comparison.objects.filter(experiment=trainer.experiment).earliest("pk")
+    models.Example.objects.create(experiment=trainer.experiment, comparison=pair, better="first")
+    first, second, _ = browser.lease(3)
+    browser.undo(browser.answer(first))
+    browser.answer(second)
+    link = invites.invite_by_name(trainer.experiment, f"mia-{trainer.name}")
+    sent = f"{trainer.experiment.pk:024x}"
+    invites.admit(link, invites.PlatformParticipant(sent, "b" * 24, "c" * 24))
+    mia = models.Participation.objects.get(labeler__name=f"mia-{trainer.name}")
+    models.InvitePart.objects.create(participation=mia, invite=link, answered=1)
+    text = wording.set_text(trainer.experiment, "1 sentence")
+    assert text is not None
+    wording.answer(mia.labeler, text, agreed=True)
+    if not models.WebhookEndpoint.objects.exists():
+        webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
+    webhooks.announce_finished(trainer.experiment)
 
 
 def owner_of(secret: str) -> User | None:

@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.services import invites, webhooks, wording
+from human_feedback_site.feedback.services import wording
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-from tests.site.conftest import Browser, Invited, Trainer, owner_of, side_of
+from tests.site.conftest import Browser, Invited, Trainer, fill, owner_of, side_of
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 LISTS: list[Any] = [*MODELS, LogEntry]
@@ -29,25 +29,9 @@ EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
 @pytest.fixture
 def story(trainer: Trainer, browser: Browser) -> None:
     """One of everything."""
-    trainer.register(2)
-    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
-    trainer.upload("hopper/episodes/1.mp4")
-    trainer.post(f"{trainer.path}/episodes", {"step": 1, "key": "hopper/episodes/1.mp4"})
-    models.Example.objects.create(
-        experiment=trainer.experiment, comparison=models.Comparison.objects.latest("pk"), better="first"
-    )
+    fill(trainer, browser)
     models.Attempts.objects.create(digest="0" * 64, count=1, ends_at=Now())
     models.Identity.objects.create(user=trainer.user, issuer="https://login.example.org", subject="1")
-    browser.undo(browser.answer(browser.lease()[0]))
-    invite = invites.invite_by_name(trainer.experiment, "mia")
-    invites.admit(invite, invites.PlatformParticipant("a" * 24, "b" * 24, "c" * 24))
-    mia = models.Participation.objects.get(labeler__name="mia")
-    models.InvitePart.objects.create(participation=mia, invite=invite, answered=1)
-    text = wording.set_text(trainer.experiment, "1 sentence")
-    assert text is not None
-    wording.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)
-    webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
-    webhooks.announce_finished(trainer.experiment)
 
 
 def page(what: str, model: Any, *args: object) -> str:

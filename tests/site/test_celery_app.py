@@ -7,7 +7,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -21,13 +20,13 @@ from django.core.exceptions import ImproperlyConfigured
 from human_feedback_site.celery import app
 from human_feedback_site.environment import read_redis_url
 from human_feedback_site.feedback.services.chores import CHORES
+from tests.redis_server import PASSWORD, Redis
 from tests.servers import assert_silence_is_given_up
 from tests.site.conftest import Browser, Trainer
-from tests.waiting import completed, free_port
+from tests.waiting import completed, wait_until
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
-PASSWORD = "only-for-tests"
 QUICK = """
 import os
 from pathlib import Path
@@ -42,34 +41,10 @@ app.conf.beat_schedule = {"quick": {"task": "chores.sessions", "schedule": 0.5, 
 """
 
 
-class Redis:
-    """A Redis with a password, on a port of its own, that can be killed and started again."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.port = port
-        self._command = [
-            *(str(BIN / "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""),
-            *("--requirepass", PASSWORD, "--dir", str(folder), "--loglevel", "warning"),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Redis]:
     """A Redis that is not started yet."""
-    redis = Redis(tmp_path, free_port())
+    redis = Redis(tmp_path)
     yield redis
     redis.kill()
 
@@ -126,11 +101,8 @@ class Worker:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait until something holds, as long as the worker lives."""
-        deadline = time.monotonic() + 240
-        while not true():
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.05)
+        wait_until(lambda: true() or self.process.poll() is not None, lambda: self.log, pause=0.05)
+        assert self.process.poll() is None, self.log
 
     def ends(self) -> int:
         """Its exit status; where it does not end, it is killed and its log shown.

@@ -22,8 +22,8 @@ from human_feedback_site.feedback import models
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, media_store
-from human_feedback_site.feedback.services import chores, deletion, invites, webhooks, wording
-from tests.site.conftest import Browser, Put, Stored, Trainer
+from human_feedback_site.feedback.services import chores, deletion
+from tests.site.conftest import Browser, Put, Stored, Trainer, fill
 
 # Models whose rows are of no experiment.
 OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "Identity", "WebhookEndpoint"}
@@ -33,30 +33,6 @@ def silence(trainer: Trainer, seconds: float = 3600) -> None:
     """Let the trainer have said nothing for a while."""
     long_ago = Now() - timedelta(seconds=seconds)
     models.Experiment.objects.filter(name=trainer.name).update(trainer_seen_at=long_ago)
-
-
-def fill(trainer: Trainer, browser: Browser) -> None:
-    """Let an experiment have a row of every kind; its clips are not stored."""
-    trainer.post(f"{trainer.path}/comparisons", {"comparisons": [trainer.comparison() for _ in range(3)]})
-    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
-    trainer.upload(key := f"{trainer.name}/episodes/1.mp4")
-    trainer.post(f"{trainer.path}/episodes", {"step": 1, "key": key})
-    pair = models.Comparison.objects.filter(experiment=trainer.experiment).earliest("pk")
-    models.Example.objects.create(experiment=trainer.experiment, comparison=pair, better="first")
-    first, second, _ = browser.lease(3)
-    browser.undo(browser.answer(first))
-    browser.answer(second)
-    link = invites.invite_by_name(trainer.experiment, f"mia-{trainer.name}")
-    sent = f"{trainer.experiment.pk:024x}"
-    invites.admit(link, invites.PlatformParticipant(sent, "b" * 24, "c" * 24))
-    mia = models.Participation.objects.get(labeler__name=f"mia-{trainer.name}")
-    models.InvitePart.objects.create(participation=mia, invite=link, answered=1)
-    text = wording.set_text(trainer.experiment, "1 sentence")
-    assert text is not None
-    wording.answer(mia.labeler, text, agreed=True)
-    if not models.WebhookEndpoint.objects.exists():
-        webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
-    webhooks.announce_finished(trainer.experiment)
 
 
 def rows() -> dict[str, int]:

@@ -1,12 +1,12 @@
 """Segments of no environment in particular, a folder in memory, and a finished run for its readers."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from agents import defaults
 from teacher.data.ledger import Ledger
+from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.settings.config import TeachConfig
@@ -67,6 +68,16 @@ def make_segment(
         final_observation=random.normal(size=observation_size),
         terminated=seed % 3 == 0,
     )
+
+
+def truthful(count: int, make: Callable[[int], Segment] = make_segment) -> PreferenceDataset:
+    """Preferences of so many pairs of segments, by their true returns."""
+    dataset = PreferenceDataset()
+    for number in range(count):
+        first, second = make(2 * number), make(2 * number + 1)
+        value = float(first.true_return > second.true_return)
+        dataset.upsert([Preference(uuid5(NAMESPACE_URL, str(number)), first, second, value)])
+    return dataset
 
 
 @pytest.fixture

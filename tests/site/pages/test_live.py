@@ -158,17 +158,21 @@ def test_training_points_are_shown(trainer: Trainer, researcher_browser: Client)
     assert '<b class="number">82%</b><span class="muted small">held-out accuracy</span>' in html
 
 
+def disagree(trainer: Trainer, invite: Invited) -> None:
+    """Let two labelers judge four pairs, one of them otherwise than the other once."""
+    trainer.overlap(2)
+    trainer.register(4)
+    for name, said in {"ann": ["first"] * 4, "bea": ["first", "second", "first", "first"]}.items():
+        labeler = invite(name)
+        for lease, which in zip(sorted(labeler.lease(4), key=lambda x: x["comparison"]), said, strict=True):
+            labeler.answer(lease, side_of(lease, which), response_ms=2_000)
+
+
 @pytest.mark.both_databases
 def test_agreement_and_labeler_quality_are_shown(
     trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
-    trainer.overlap(2)
-    trainer.register(4)
-    choices = {"ann": ["first"] * 4, "bea": ["first", "second", "first", "first"]}
-    for name, said in choices.items():
-        labeler = invite(name)
-        for lease, which in zip(sorted(labeler.lease(4), key=lambda x: x["comparison"]), said, strict=True):
-            labeler.answer(lease, side_of(lease, which), response_ms=2_000)
+    disagree(trainer, invite)
     Experiment.objects.update(stop_failures=1)
     trainer.experiment.participations.filter(labeler__name="bea").update(stopped_at=Now())
     html = html_of(researcher_browser)
@@ -191,12 +195,7 @@ def test_disagreement_is_shown_apart_from_attention_checks(
     assert "<span>Share of answers that contradict the predictor</span>" in html
     assert "Mistakes with a pattern are learned, so they are not in this share." in html
     assert "Attention checks, repeats or overlap would show some of them." in html
-    trainer.overlap(2)
-    trainer.register(4)
-    for name, said in {"ann": ["first"] * 4, "bea": ["first", "second", "first", "first"]}.items():
-        labeler = invite(name)
-        for lease, which in zip(sorted(labeler.lease(4), key=lambda x: x["comparison"]), said, strict=True):
-            labeler.answer(lease, side_of(lease, which))
+    disagree(trainer, invite)
     cache.clear()
     html = html_of(researcher_browser)
     assert "Answers that differ from most others’: 25% of 8" in html

@@ -19,7 +19,6 @@ from human_feedback_site.feedback.errors import DeliveryError
 from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
 from human_feedback_site.feedback.outbound import check_url, post
 from human_feedback_site.feedback.services import webhooks
-from tests.site.conftest import Browser, Trainer
 from tests.site.webhooks.conftest import Receiver
 from tests.waiting import free_port
 
@@ -404,19 +403,3 @@ def test_an_endpoint_that_is_turned_off_says_so(root: Client, endpoint: WebhookE
     WebhookEndpoint.objects.update(failing_since=timezone.now())
     assert edit(root, endpoint, enabled=None).status_code == 302
     assert '<td class="field-state">off</td>' in root.get(reverse(LIST)).content.decode()
-
-
-@pytest.mark.parametrize("who", ["nobody", "labeler", "researcher"])
-def test_nobody_else_sees_or_changes_webhooks(
-    trainer: Trainer, browser: Browser, endpoint: WebhookEndpoint, who: str
-) -> None:
-    client = browser.client if who == "labeler" else Client()
-    if who == "researcher":
-        client.force_login(trainer.user)
-    for address in (reverse(LIST), reverse(ADD), change(endpoint), "/admin/feedback/webhookdelivery/"):
-        for response in (client.get(address), client.post(address, FORM)):
-            assert response.status_code == 302
-            assert response["Location"].startswith("/admin/login/")
-    client.post(reverse(LIST), {"action": "send_test", "_selected_action": [endpoint.pk]})
-    assert WebhookEndpoint.objects.get().name == "pager"
-    assert not WebhookDelivery.objects.exists()

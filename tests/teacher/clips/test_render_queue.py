@@ -30,35 +30,21 @@ from teacher.clips.tasks import TASK, clip_request
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
+from tests.redis_server import PASSWORD, Redis
 from tests.teacher.clips.conftest import record
 from tests.waiting import free_port, wait_until
 
-PASSWORD = "a-password-of-redis"
 
-
-class Redis:
+class Queue(Redis):
     """A Redis that keeps its queue when it is killed."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        folder.mkdir()
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
-        self._command = [
-            *(str(Path(sys.executable).parent / "redis-server"), "--dir", str(folder)),
-            *("--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD),
-            *("--appendonly", "yes", "--appendfsync", "always"),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "--appendonly", "yes", "--appendfsync", "always")
 
     def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        """Start it, unless it runs, and wait until it answers."""
+        super().start()
         wait_until(self._answers)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
     def forget_everything(self) -> None:
         """Lose what an earlier test left."""
@@ -159,7 +145,7 @@ class Worker:
 class Scene:
     """A trainer's queue, its Redis and store, and a render worker that may not have started yet."""
 
-    redis: Redis
+    redis: Queue
     worker: Worker
     queue: RenderQueue
     storage: Storage
@@ -203,15 +189,15 @@ Notices = Callable[[], list[str]]
 
 
 @pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    server = Redis(tmp_path_factory.mktemp("queue") / "redis", free_port())
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    server = Queue(tmp_path_factory.mktemp("queue"))
     yield server
     server.kill()
 
 
 @pytest.fixture(scope="module")
 def worker(
-    redis_server: Redis, s3_server: Any, modules: Path, tmp_path_factory: pytest.TempPathFactory
+    redis_server: Queue, s3_server: Any, modules: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
     worker = Worker(
         tmp_path_factory.mktemp("worker") / "log",
@@ -239,7 +225,7 @@ def store(s3_server: Any) -> Iterator[tuple[Storage, str]]:
 
 @pytest.fixture
 def scene(
-    redis_server: Redis,
+    redis_server: Queue,
     worker: Worker,
     renderer: ClipRenderer,
     store: tuple[Storage, str],

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from teacher.data.checkpoint import State, load_state, save_state
-from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.preferences import PreferenceDataset
 from teacher.datasets.network_files import load_tensors, save_tensors
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import describe_space, space_of
@@ -20,19 +19,14 @@ from teacher.errors import ConfigError, DataError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from tests.conftest import refusals
-from tests.teacher.conftest import make_segment
+from tests.teacher.conftest import make_segment, truthful
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 
 
 @pytest.fixture
 def dataset() -> PreferenceDataset:
-    dataset = PreferenceDataset()
-    for number in range(20):
-        first, second = make_segment(2 * number), make_segment(2 * number + 1)
-        value = float(first.true_return > second.true_return)
-        dataset.upsert([Preference(uuid5(NAMESPACE_URL, str(number)), first, second, value)])
-    return dataset
+    return truthful(20)
 
 
 def test_file_round_trips(tmp_path: Path, dataset: PreferenceDataset) -> None:

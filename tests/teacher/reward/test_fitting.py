@@ -19,7 +19,7 @@ from teacher.reward.loss import preference_loss, preference_slope, smoothed
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
 from teacher.settings.options import RewardConfig
-from tests.teacher.conftest import make_segment
+from tests.teacher.conftest import make_segment, truthful
 
 CONFIG = RewardConfig(batch_size=8)
 LOSS = partial(preference_loss, noise=CONFIG.label_noise)
@@ -216,12 +216,7 @@ def test_every_way_of_fitting_lowers_the_loss(network: RewardEnsemble, changes: 
     config = dataclasses.replace(CONFIG, **{"strength": 1e-4, "learning_rate": 0.01, **changes})
     if config.dropout:
         network = RewardEnsemble(3, FEATURES.size, 16, torch.Generator().manual_seed(1), config.dropout)
-    dataset = PreferenceDataset()
-    for number in range(60):
-        first, second = make_segment(2 * number), make_segment(2 * number + 1)
-        value = float(first.true_return > second.true_return)
-        dataset.upsert([Preference(UUID(int=number), first, second, value)])
-    pairs = Pairs(dataset, FEATURES, 3, torch.device("cpu"))
+    pairs = Pairs(truthful(60), FEATURES, 3, torch.device("cpu"))
     fitter = Fitter(network, config, torch.Generator().manual_seed(2))
     before = fitter.evaluate(pairs)
     for _ in range(20):

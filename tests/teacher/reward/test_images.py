@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from agents import pixels
 from teacher.data.checkpoint import load_state, save_state
-from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import StepsBatch
 from teacher.datasets.predictor_files import load_predictor, save_predictor
@@ -23,6 +21,7 @@ from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 from teacher.settings.presets import from_options
+from tests.teacher.conftest import truthful
 
 MEMBERS = 2
 SMALL = spaces.Box(0, 255, (48, 50, 3), np.uint8)
@@ -318,18 +317,12 @@ def picture_segment(seed: int) -> Segment:
     return Segment(EpisodeRecipe("Any-v0", {}, seed, actions), 0, pictures, actions, brightness / 255)
 
 
-def brightness_preferences(count: int) -> PreferenceDataset:
-    dataset = PreferenceDataset()
-    for number in range(count):
-        first, second = picture_segment(2 * number), picture_segment(2 * number + 1)
-        value = float(first.true_return > second.true_return)
-        dataset.upsert([Preference(UUID(int=number * 7919), first, second, value)])
-    return dataset
-
-
 def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
     """With the statistics of batch normalization, and what is dropped next."""
-    answers, config = brightness_preferences(6), RewardConfig(members=MEMBERS, batch_size=4, inputs="state")
+    answers, config = (
+        truthful(6, picture_segment),
+        RewardConfig(members=MEMBERS, batch_size=4, inputs="state"),
+    )
     model, restored = (RewardPredictor(SMALL, spaces.Discrete(4), config, seed) for seed in (1, 2))
     model.fit(answers, max_epochs=2)
     save_state(tmp_path / "state.npz", model.state_dict())
@@ -341,7 +334,7 @@ def test_a_saved_predictor_of_images_goes_on_exactly(tmp_path: Path) -> None:
 
 
 def test_it_learns_that_brighter_is_better() -> None:
-    dataset = brightness_preferences(30)
+    dataset = truthful(30, picture_segment)
     assert dataset.observations.dtype == np.uint8
     config = RewardConfig(members=MEMBERS, batch_size=8, image_dropout=0.1, inputs="state")
     predictor = RewardPredictor(SMALL, spaces.Discrete(4), config, seed=1)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pytest
@@ -11,13 +10,12 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from agents.numerics.correlation import rank_correlation
-from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError, DataError
 from teacher.reward.modules import OwnEnsemble
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
-from tests.teacher.conftest import make_segment
+from tests.teacher.conftest import make_segment, truthful
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 
@@ -26,19 +24,10 @@ def linear(shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
 
 
-def dataset(count: int) -> PreferenceDataset:
-    dataset = PreferenceDataset()
-    for number in range(count):
-        first, second = make_segment(2 * number), make_segment(2 * number + 1)
-        value = float(first.true_return > second.true_return)
-        dataset.upsert([Preference(uuid5(NAMESPACE_URL, str(number)), first, second, value)])
-    return dataset
-
-
 def test_own_network_learns_and_round_trips(tmp_path: Path) -> None:
     config = RewardConfig(members=2, stride=1)
     predictor = RewardPredictor(*SPACES, config, seed=1, network=linear)
-    predictor.fit(dataset(60), max_epochs=40)
+    predictor.fit(truthful(60), max_epochs=40)
     others = [make_segment(number) for number in range(200, 240)]
     returns = predictor.segment_returns(others)
     assert rank_correlation(returns, [segment.true_return for segment in others]) > 0.8
@@ -101,7 +90,7 @@ def test_numbers_may_have_any_name(tmp_path: Path) -> None:
     for network, rewards in zip(made[1:], ensemble(steps)[1:], strict=True):
         torch.testing.assert_close(rewards, network(steps).squeeze(-1))
     predictor = RewardPredictor(*SPACES, RewardConfig(members=2), seed=1, network=make)
-    predictor.fit(dataset(20), max_epochs=2)
+    predictor.fit(truthful(20), max_epochs=2)
     save_predictor(tmp_path / "named.npz", predictor, *SPACES)
     again = load_predictor(tmp_path / "named.npz", *SPACES, network=make)
     segments = [make_segment(number) for number in range(200, 210)]
@@ -116,7 +105,7 @@ def test_a_state_is_restored_without_making_networks_again() -> None:
         return made[-1]
 
     trained, copy = (RewardPredictor(*SPACES, RewardConfig(members=2), seed, network=make) for seed in (1, 2))
-    trained.fit(dataset(20), max_epochs=2)
+    trained.fit(truthful(20), max_epochs=2)
     count = len(made)
     copy.load_state_dict(trained.state_dict())
     assert len(made) == count
@@ -135,7 +124,7 @@ def test_frozen_parameters_stay() -> None:
 
     predictor = RewardPredictor(*SPACES, RewardConfig(members=2), seed=1, network=make)
     before = predictor.state_dict()["network"]
-    predictor.fit(dataset(20), max_epochs=2)
+    predictor.fit(truthful(20), max_epochs=2)
     after = predictor.state_dict()["network"]
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"weights.2_weight", "weights.2_bias", "input_mean", "input_std", "adapted"}

@@ -1,6 +1,8 @@
 """A small environment, and wrappers of it that learn quickly."""
 
+import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,27 +84,16 @@ def play(env: gym.Env[Any, Any], steps: int, seed: int = 1) -> list[tuple[float,
 @pytest.fixture
 def wrap(tmp_path: Path) -> Iterator[Wrap]:
     """Wraps a Line, or another environment, with few labels and all within ``step``; closed at the end."""
-    made: list[Wrapper] = []
-
-    def make(env: gym.Env[Any, Any] | None = None, **settings: Any) -> Wrapper:
-        settings = {"log_dir": tmp_path / "logs", **INSIDE, **settings}
-        made.append(HumanPreferencesEnvWrapper(env or Line(), **settings))
-        return made[-1]
-
-    yield make
-    for wrapper in made:
-        wrapper.close()
+    with contextlib.ExitStack() as made:
+        yield partial(_wrapped, HumanPreferencesEnvWrapper, tmp_path, made)
 
 
 @pytest.fixture
 def wrap_vector(tmp_path: Path) -> Iterator[WrapVector]:
-    made: list[HumanPreferencesVectorWrapper] = []
+    with contextlib.ExitStack() as made:
+        yield partial(_wrapped, HumanPreferencesVectorWrapper, tmp_path, made)
 
-    def make(envs: Any, **settings: Any) -> HumanPreferencesVectorWrapper:
-        settings = {"log_dir": tmp_path / "logs", **INSIDE, **settings}
-        made.append(HumanPreferencesVectorWrapper(envs, **settings))
-        return made[-1]
 
-    yield make
-    for wrapper in made:
-        wrapper.close()
+def _wrapped(kind: Any, folder: Path, made: contextlib.ExitStack, env: Any = None, **settings: Any) -> Any:
+    settings = {"log_dir": folder / "logs", **INSIDE, **settings}
+    return made.enter_context(contextlib.closing(kind(env or Line(), **settings)))

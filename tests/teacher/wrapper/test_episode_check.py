@@ -32,7 +32,7 @@ from teacher.wrapper import episode_check
 from teacher.wrapper.builder import first_predictors
 from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
-from tests.environments import Stub
+from tests.environments import Sampled
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
 
@@ -233,26 +233,16 @@ def test_an_end_at_the_same_step_each_time_is_none(wrap: Wrap, caplog: pytest.Lo
     assert "leaks the reward" not in caplog.text
 
 
-class Parts(Stub):
+class Parts(Sampled):
     """With observations of several parts; the first number is to be large."""
 
     spec = None
     length = 20
 
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.observation_space = space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.observation_space.seed(seed)
-        return super().reset(seed=seed)
-
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, _, *rest = super().step(action)
         numbers: Any = gym.spaces.flatten(self.observation_space, observation)
         return observation, float(numbers[0]), *rest
-
-    def observe(self) -> Any:
-        return self.observation_space.sample()
 
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)

@@ -158,12 +158,18 @@ def test_rewards_become_those_of_the_steps_that_were_made(
     np.testing.assert_array_equal(buffer.rewards[buffer.size() :], 0)
 
 
+def learned(
+    envs: Any, steps: int = 700, policy: str = "MlpPolicy", learning_starts: int = 2000, **more: Any
+) -> Any:
+    """Return a SAC that has acted for so many steps in two environments, here at random."""
+    small = {"net_arch": [8]}
+    return SAC(policy, envs, policy_kwargs=small, learning_starts=learning_starts, **more).learn(steps)
+
+
 def test_steps_of_the_present_predictor_keep_their_rewards(taught: Callable[..., Taught]) -> None:
     env, _, envs = taught()
-    model = SAC("MlpPolicy", envs, policy_kwargs={"net_arch": [8]}, learning_starts=2000)
-    model.learn(800)
+    model = learned(envs, 800)
     buffer, known = model.replay_buffer, env.predictor
-    assert buffer is not None
     model.learn(100, reset_num_timesteps=False)
     assert env.predictor is known, "all answers were given before"
     before = buffer.rewards[400:450].copy()
@@ -173,10 +179,7 @@ def test_steps_of_the_present_predictor_keep_their_rewards(taught: Callable[...,
 
 def test_a_full_buffer_is_relabeled_as_a_whole(taught: Callable[..., Taught]) -> None:
     env, inner, envs = taught()
-    model = SAC("MlpPolicy", envs, buffer_size=200, policy_kwargs={"net_arch": [8]}, learning_starts=2000)
-    model.learn(700)
-    buffer = model.replay_buffer
-    assert buffer is not None
+    buffer = learned(envs, buffer_size=200).replay_buffer
     assert buffer.full
     assert env.relabel(buffer) == 200
     in_order = np.roll(buffer.rewards, -buffer.pos, axis=0)
@@ -186,12 +189,9 @@ def test_a_full_buffer_is_relabeled_as_a_whole(taught: Callable[..., Taught]) ->
 def test_normalization_beside_the_buffer_is_ignored(taught: Callable[..., Taught]) -> None:
     """VecNormalize's are stored as they were."""
     env, inner, envs = taught()
-    model = SAC("MlpPolicy", VecNormalize(envs), policy_kwargs={"net_arch": [8]}, learning_starts=2000)
-    model.learn(700)
-    assert model.replay_buffer is not None
-    env.relabel(model.replay_buffer)
-    found = model.replay_buffer.rewards[:350]
-    np.testing.assert_allclose(found, expected(env, inner), rtol=0, atol=2e-3)
+    buffer = learned(VecNormalize(envs)).replay_buffer
+    env.relabel(buffer)
+    np.testing.assert_allclose(buffer.rewards[:350], expected(env, inner), rtol=0, atol=2e-3)
 
 
 def test_actions_may_be_stored_as_they_were_executed(taught: Callable[..., Taught]) -> None:
@@ -243,12 +243,10 @@ def whole(observation: Any) -> NDArray[np.float32]:
 
 def test_observations_of_parts_are_relabeled_through_the_transform(taught: Callable[..., Taught]) -> None:
     env, inner, envs = taught(Parts, obs_transform_func=whole)
-    model = SAC("MultiInputPolicy", envs, policy_kwargs={"net_arch": [8]}, learning_starts=2000)
-    model.learn(700)
-    assert isinstance(model.replay_buffer, DictReplayBuffer)
-    assert env.relabel(model.replay_buffer) == 700
-    found = model.replay_buffer.rewards[:350]
-    np.testing.assert_allclose(found, expected(env, inner, whole), rtol=0, atol=2e-4)
+    buffer = learned(envs, policy="MultiInputPolicy").replay_buffer
+    assert isinstance(buffer, DictReplayBuffer)
+    assert env.relabel(buffer) == 700
+    np.testing.assert_allclose(buffer.rewards[:350], expected(env, inner, whole), rtol=0, atol=2e-4)
 
 
 class Pictures(ChoiceLine):
@@ -333,18 +331,10 @@ def test_unknown_transitions_are_refused(taught: Callable[..., Taught], wrap: Wr
 def test_a_buffer_that_saves_memory_will_do_for_a_predictor_of_states(taught: Callable[..., Taught]) -> None:
     config = RewardConfig(members=2, hidden=16, refit_after=0.5, epochs=4, inputs="state,action")
     env, inner, envs = taught(reward=config)
-    model = SAC(
-        "MlpPolicy",
-        envs,
-        policy_kwargs={"net_arch": [8]},
-        learning_starts=2000,
-        optimize_memory_usage=True,
-        replay_buffer_kwargs={"handle_timeout_termination": False},
-    )
-    model.learn(700)
-    assert model.replay_buffer is not None
-    env.relabel(model.replay_buffer)
-    np.testing.assert_allclose(model.replay_buffer.rewards[:350], expected(env, inner), rtol=0, atol=2e-4)
+    without_ends: dict[str, Any] = {"replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    buffer = learned(envs, optimize_memory_usage=True, **without_ends).replay_buffer
+    env.relabel(buffer)
+    np.testing.assert_allclose(buffer.rewards[:350], expected(env, inner), rtol=0, atol=2e-4)
 
 
 def test_the_vector_wrapper_relabels_a_buffer_of_its_environments(wrap_vector: WrapVector) -> None:
