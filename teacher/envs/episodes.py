@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from teacher.envs.make import make_env
@@ -155,10 +155,10 @@ def _uses_options(error: BaseException) -> bool:
 
 
 class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Vector wrapper that records every episode as a :class:`Trajectory`, in any autoreset mode.
+    """Vector wrapper that records every episode of environments with next-step autoreset.
 
-    This must be the outermost wrapper, and each environment must be wrapped in :class:`SeededResets`. In
-    next-step autoreset mode, the step that only resets an environment is not recorded.
+    This must be the outermost wrapper, and each environment must be wrapped in :class:`SeededResets`. The
+    step that only resets an environment is not recorded.
 
     Args:
         frozen_steps: number of steps that repeat the final observation to append to a terminated episode, as
@@ -182,7 +182,6 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._drained_lengths = [0] * env.num_envs
         self._ended: list[Trajectory] = []
         self._episode_counts = [0] * env.num_envs
-        self._reset_in_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
         # Buffers (steps, num_envs, ...) of steps that are not in a trajectory yet. Observations have one more
         # row: row i is the observation before step i.
         observation_space, action_space = env.single_observation_space, env.single_action_space
@@ -197,10 +196,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments and start a new trajectory for each.
-
-        If ``options["reset_mask"]`` is set, only the selected environments are reset.
-        """
+        """Reset the environments and start a new trajectory for each."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._begin_episodes(observations, infos)
         return observations, infos
@@ -216,16 +212,13 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._filled += 1
         self._observations[self._filled] = observations
         self._frames.append(infos.get(FRAME_KEY))
-        # With same-step autoreset, the returned observation and info start the next episode.
-        succeeded = infos.get("final_info", infos).get(SUCCESS_KEY)
+        succeeded = infos.get(SUCCESS_KEY)
         for index in (terminated | truncated).nonzero()[0].tolist():
             trajectory = self._running[index]
             if trajectory is not None:
                 trajectory.terminated = bool(terminated[index])
                 trajectory.truncated = bool(truncated[index])
                 trajectory.succeeded = None if succeeded is None else bool(succeeded[index])
-                if self._reset_in_step:
-                    self._observations[self._filled, index] = infos["final_obs"][index]
                 self._finish(index)
         self._begin_episodes(observations, infos)
         return observations, rewards, terminated, truncated, infos

@@ -8,7 +8,7 @@ from typing import Any, cast
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, declares, episode_seeds
@@ -185,7 +185,6 @@ def make_vector_env(
     num_envs: int,
     seed: int | Sequence[int],
     workers: int = 1,
-    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     part: tuple[int, int] = (0, 1),
 ) -> EpisodeRecorder:
     """Make a run's vector environment, which records its episodes so that they can be replayed.
@@ -196,14 +195,7 @@ def make_vector_env(
         workers: number of threads that step the environments; does not affect results.
         part: ``(index, count)`` of this vector environment if a run is split across ``count`` vector
             environments, each with ``num_envs`` environments; no two parts share an episode seed.
-
-    Raises:
-        ValueError: ``task.captures`` is True and the mode is same-step autoreset, which skips final frames.
     """
-    if task.captures and autoreset_mode is AutoresetMode.SAME_STEP:
-        raise ValueError(
-            "frames can't be captured with same-step autoreset; use next-step autoreset or turn autoreset off"
-        )
     before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
@@ -220,12 +212,12 @@ def make_vector_env(
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]
     if not task.captures and batched_mujoco.supports(task.env_id, task.kwargs):
-        envs = batched_mujoco.BatchedMujoco(makers, workers, autoreset_mode)
+        envs = batched_mujoco.BatchedMujoco(makers, workers)
     elif workers > 1 and not (task.captures and task.env_id.startswith("dm_control/")):
         # DMControl's OpenGL contexts belong to the thread that made them.
-        envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
+        envs = ThreadedVectorEnv(makers, workers)
     else:
-        envs = SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+        envs = SyncVectorEnv(makers)
     added = task.frozen_steps if task.terminates else None
     return EpisodeRecorder(envs, task.env_id, task.kwargs, added or 0, task.horizon)
 

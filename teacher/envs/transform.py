@@ -5,7 +5,7 @@ The function's name is stored in episode recipes, so that replays apply the same
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +25,7 @@ FLATTEN = "flatten"
 """Name of the built-in transform :class:`Flattened`, used in place of ``module:function``."""
 
 
-class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
+class TransformedObservations(gym.ObservationWrapper[Any, Any, Any]):
     """Converts an environment's observations with a user-supplied function.
 
     The function takes one observation and returns a numeric array, always of the same shape and dtype. uint8
@@ -49,19 +49,8 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         low, high = (0, 255) if example.dtype == np.uint8 else (-np.inf, np.inf)
         self.observation_space = Box(low, high, example.shape, example.dtype.type)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Reset the environment and convert the observation."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._transformed(observation), info
-
-    def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment and convert the observation."""
-        observation, *outcome = self.env.step(action)
-        return (self._transformed(observation), *outcome)  # type: ignore[return-value]
-
-    def _transformed(self, observation: Any) -> NDArray[Any]:
+    def observation(self, observation: Any) -> NDArray[Any]:
+        """Convert an observation; raise EnvironmentUnsuitableError if its shape or dtype changed."""
         result, space = self._result(observation), self.observation_space
         if (result.shape, result.dtype) != (space.shape, space.dtype):
             raise self._refusal(

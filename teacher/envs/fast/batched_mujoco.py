@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.envs.families import find_family_rules, plain_class, resolve_env_id
@@ -232,13 +232,8 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         workers: number of simulation threads, including the caller's thread.
     """
 
-    def __init__(
-        self,
-        env_fns: Sequence[Callable[[], gym.Env[Any, Any]]],
-        workers: int = 1,
-        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-    ) -> None:
-        super().__init__(env_fns, autoreset_mode=autoreset_mode)
+    def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]], workers: int = 1) -> None:
+        super().__init__(env_fns)
         self._horizon: int = self.envs[0].get_wrapper_attr("_max_episode_steps")
         self._elapsed = np.zeros(self.num_envs, np.int64)
         self._reset_once = False
@@ -257,14 +252,10 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or only those selected by ``options["reset_mask"]``."""
-        if self._reset_once:  # a masked reset also returns the others' observations
-            self._env_obs = list(self._observations.copy())
-        mask = (options or {}).get("reset_mask", slice(None))
+        """Reset all environments."""
         outcome = super().reset(seed=seed, options=options)
-        self._elapsed[mask] = 0
-        for index in np.arange(self.num_envs)[mask].tolist():
-            self._x[index] = self._qpos[index][0]
+        self._elapsed[:] = 0
+        self._x = self._gathered(self._qpos)[:, 0].copy()
         self._reset_once = True
         return outcome
 
@@ -274,7 +265,7 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         """Step all environments at once, with the same results as ``SyncVectorEnv.step``."""
         actions = np.asarray(actions)
         self._check_may_step(actions)
-        resetting = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        resetting = self._autoreset_envs
         observations, rewards, terminated = self._simulate(actions, ~resetting)
         self._elapsed += 1
         truncated = self._elapsed >= self._horizon
@@ -283,13 +274,7 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
             for index in np.flatnonzero(resetting).tolist():
                 infos = self._begin_episode(index, observations, infos)
             rewards[resetting], terminated[resetting], truncated[resetting] = 0.0, False, False
-        ended = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            for index in np.flatnonzero(ended).tolist():
-                final = {"final_obs": observations[index].copy(), "final_info": {}}
-                infos = self._begin_episode(index, observations, self._add_info(infos, final, index))
-        # Copy, because the caller may modify the returned array.
-        self._observations, self._autoreset_envs = observations.copy(), ended
+        self._autoreset_envs = terminated | truncated
         return observations, rewards, terminated, truncated, infos
 
     def _check_may_step(self, actions: Array) -> None:
@@ -297,8 +282,6 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
             raise gym.error.ResetNeeded("call reset() before the first step()")
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}, not {actions.shape}")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
-            raise AssertionError("an episode has ended: reset its environment before the next step")
 
     def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
         observations[index], info = self.envs[index].reset()

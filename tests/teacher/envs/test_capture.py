@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -75,8 +75,6 @@ def test_steps_beyond_a_block_and_a_reset_keep_their_pictures(dots: TaskInfo) ->
 def test_without_the_option_nothing_is_drawn(dots: TaskInfo) -> None:
     plain = dataclasses.replace(dots, captures=False)
     assert next(random_trajectories(plain, seed=1)).frames is None
-    with pytest.raises(ValueError, match="use next-step autoreset"):
-        make_vector_env(dots, 1, 1, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
@@ -22,26 +22,19 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
 from tests.environments import Stub
 
-MODES = list(AutoresetMode)
 Transition = tuple[NDArray[Any], float, bool, bool]
 
 
 def play(envs: EpisodeRecorder, steps: int, seed: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Random actions, resetting by hand where the autoreset mode leaves it to the caller."""
+    """Act at random."""
     envs.action_space.seed(seed)
     envs.reset()
     for _ in range(steps):
-        outcome = envs.step(envs.action_space.sample())
-        yield outcome
-        ended = outcome[2] | outcome[3]
-        if envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED and ended.any():
-            envs.reset(options={"reset_mask": ended})
+        yield envs.step(envs.action_space.sample())
 
 
-def record(
-    env_id: str, mode: AutoresetMode, steps: int, num_envs: int = 3, horizon: int | None = None
-) -> list[Trajectory]:
-    envs = make_vector_env(describe_task(env_id, horizon), num_envs, seed=5, autoreset_mode=mode)
+def record(env_id: str, steps: int, num_envs: int = 3, horizon: int | None = None) -> list[Trajectory]:
+    envs = make_vector_env(describe_task(env_id, horizon), num_envs, seed=5)
     for _ in play(envs, steps):
         pass
     trajectories = envs.drain()
@@ -70,10 +63,9 @@ def assert_goes_on_to(trajectory: Trajectory) -> None:
     assert trajectory.truncated == outcomes[-1][3]
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Hopper-v5", "ShortReacher-v1", "Acrobot-v1"])
-def test_next_states_in_every_autoreset_mode(env_id: str, mode: AutoresetMode) -> None:
-    trajectories = record(env_id, mode, 90, horizon=40 if env_id == "Acrobot-v1" else None)
+def test_next_states_are_those_of_an_environment_alone(env_id: str) -> None:
+    trajectories = record(env_id, 90, horizon=40 if env_id == "Acrobot-v1" else None)
     finished = [trajectory for trajectory in trajectories if trajectory.finished]
     assert len(finished) >= 6
     assert len(finished) < len(trajectories)
@@ -91,10 +83,9 @@ def test_next_states_of_a_growing_episode() -> None:
     envs.close()
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "ShortReacher-v1", "CartPole-v1", "Acrobot-v1"])
-def test_third_episode_of_second_environment_replays_bit_exactly(env_id: str, mode: AutoresetMode) -> None:
-    trajectories = record(env_id, mode, 200, horizon=None if env_id == "ShortReacher-v1" else 60)
+def test_third_episode_of_second_environment_replays_bit_exactly(env_id: str) -> None:
+    trajectories = record(env_id, 200, horizon=None if env_id == "ShortReacher-v1" else 60)
     (third,) = (t for t in trajectories if (t.env_index, t.episode_index) == (1, 2))
     assert third.finished
     assert_replays(third)
@@ -102,7 +93,7 @@ def test_third_episode_of_second_environment_replays_bit_exactly(env_id: str, mo
 
 @pytest.mark.parametrize("family", ["Walker", "Cheetah", "Swimmer", "Ant", "Humanoid", "Pendulum"])
 def test_the_families_replay_bit_exactly(family: str) -> None:
-    for trajectory in record(f"Short{family}-v1", AutoresetMode.NEXT_STEP, 60, num_envs=2):
+    for trajectory in record(f"Short{family}-v1", 60, num_envs=2):
         assert_replays(trajectory)
 
 
@@ -127,22 +118,20 @@ def test_a_recipe_replays_in_another_process(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "observations.npy"), trajectory.observations)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_trajectories_hold_every_real_step_and_no_dummy(mode: AutoresetMode) -> None:
-    envs = make_vector_env(describe_task("CartPole-v1"), 4, seed=2, autoreset_mode=mode)
+def test_trajectories_hold_every_real_step_and_no_dummy() -> None:
+    envs = make_vector_env(describe_task("CartPole-v1"), 4, seed=2)
     real_steps = dummies = endings = 0
     after_end = np.zeros(4, bool)
     for _, rewards, terminated, truncated, _ in play(envs, 200):
-        dummy = after_end if mode is AutoresetMode.NEXT_STEP else np.zeros(4, bool)
-        assert (rewards[~dummy] == 1).all()
-        real_steps += int((~dummy).sum())
-        dummies += int(dummy.sum())
+        assert (rewards[~after_end] == 1).all()
+        real_steps += int((~after_end).sum())
+        dummies += int(after_end.sum())
         after_end = terminated | truncated
         endings += int(after_end.sum())
     trajectories = envs.drain()
     envs.close()
     assert endings > 20
-    assert (dummies > 20) == (mode is AutoresetMode.NEXT_STEP)
+    assert dummies > 20
     assert sum(len(t) for t in trajectories) == real_steps
     assert sum(t.finished for t in trajectories) == endings
     assert all(t.true_return == len(t) for t in trajectories)  # a dummy's reward would be 0
@@ -255,11 +244,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", ["Acrobot-v1", "ShortReacher-v1"])
-def test_results_do_not_depend_on_workers(env_id: str, mode: AutoresetMode) -> None:
+def test_results_do_not_depend_on_workers(env_id: str) -> None:
     def run(workers: int) -> tuple[list[Any], list[EpisodeRecipe]]:
-        envs = make_vector_env(describe_task(env_id, max_episode_steps=15), 5, 7, workers, mode)
+        envs = make_vector_env(describe_task(env_id, max_episode_steps=15), 5, 7, workers)
         outcomes = [plain(outcome) for outcome in play(envs, 80)]
         recipes = [trajectory.recipe() for trajectory in envs.drain()]
         envs.close()

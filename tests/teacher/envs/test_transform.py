@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.clips.render import ClipSpec, ReplayRenderer
@@ -26,7 +26,7 @@ from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
 from teacher.teach import main
-from tests.environments import Stub
+from tests.environments import Sampled
 
 OWN = """
 import numpy as np
@@ -88,20 +88,6 @@ def test_observations_of_fixed_size_can_be_flattened() -> None:
 
 
 BOX, TEXT = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Text(5)
-
-
-class Sampled(Stub):
-    """Observations drawn from a space."""
-
-    def __init__(self, space: gym.Space[Any], render_mode: str | None = None) -> None:
-        self.observation_space = space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.observation_space.seed(seed)
-        return super().reset(seed=seed)
-
-    def observe(self) -> Any:
-        return self.observation_space.sample()
 
 
 def sampled(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -299,26 +285,20 @@ def play(envs: SyncVectorEnv[Any, Any], steps: int) -> tuple[list[Any], NDArray[
         assert observations.flags.c_contiguous
         trace.append([bits(value) for value in (observations, rewards, terminated, truncated, infos)])
         endings += terminated.sum(), truncated.sum()
-        ended = terminated | truncated
         for array in (observations, rewards, terminated, truncated):
             array.fill(1)  # what is handed out may be written over
-        if envs.autoreset_mode is AutoresetMode.DISABLED and ended.any():
-            trace.append([bits(value) for value in envs.reset(options={"reset_mask": ended})])
     envs.close()
     return trace, endings
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("env_id", V5 + FAMILIES[:4])
-def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) -> None:
+def test_trajectories_are_those_of_one_by_one(env_id: str) -> None:
     steps = 100
-    expected, (fallen, timed_out) = play(
-        SyncVectorEnv(makers(env_id, max_episode_steps=LIMIT), autoreset_mode=mode), steps
-    )
+    expected, (fallen, timed_out) = play(SyncVectorEnv(makers(env_id, max_episode_steps=LIMIT)), steps)
     assert (fallen > 3) == (env_id in FALLING)
     assert timed_out > 3
     for workers in (1, 2):
-        envs = BatchedMujoco(makers(env_id, max_episode_steps=LIMIT), workers, mode)
+        envs = BatchedMujoco(makers(env_id, max_episode_steps=LIMIT), workers)
         assert play(envs, steps)[0] == expected
 
 
@@ -409,16 +389,13 @@ def test_ids_of_classes_with_other_arguments_are_not_supported() -> None:
 
 
 def test_misuse_is_refused() -> None:
-    envs = BatchedMujoco(makers("Hopper-v5", max_episode_steps=1), 2, AutoresetMode.DISABLED)
+    envs = BatchedMujoco(makers("Hopper-v5", max_episode_steps=1), 2)
     actions = np.zeros((NUM_ENVS, 3), np.float32)
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         envs.step(actions)
     envs.reset()
     with pytest.raises(ValueError, match=r"\(5, 3\), not \(5, 2\)"):
         envs.step(actions[:, :2])
-    envs.step(actions)
-    with pytest.raises(AssertionError, match="reset its environment before"):
-        envs.step(actions)
     envs.close()
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
-from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -165,11 +164,10 @@ def test_a_segment_an_episode_and_arrays_give_the_same_rewards() -> None:
         assert total == pytest.approx(rewards.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_rollout_is_relabeled_as_its_episodes_are(mode: AutoresetMode) -> None:
+def test_a_rollout_is_relabeled_as_its_episodes_are() -> None:
     """Also where an episode ends, inside a rollout or at its edge."""
     task = describe_task("CartPole-v1", max_episode_steps=20)
-    envs = make_vector_env(task, 3, seed=0, autoreset_mode=mode)
+    envs = make_vector_env(task, 3, seed=0)
     config = RewardConfig(inputs=",".join(INPUTS))
     predictor = RewardPredictor(task.observation_space, task.action_space, config, seed=1)
     agent = PPO(envs, PPOConfig(num_steps=20), seed=0)
