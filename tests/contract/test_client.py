@@ -180,7 +180,7 @@ def test_the_client_keeps_the_contract(
     ],
     ids=["rate of gold", "words beside ratings"],
 )
-def test_what_an_experiment_need_not_have_is_told_where_it_has_it(
+def test_optional_settings_are_sent_if_there_are_any(
     changes: dict[str, Any], told: dict[str, Any], story: list[Any], server: Site, client: FeedbackClient
 ) -> None:
     exchange = next(exchange for exchange in story if exchange.name == "01-create-experiment")
