@@ -6,8 +6,9 @@ that of ``benchmarks.feedback_kinds``. People's times also depend on other thing
 multiplied by log-normal noise, whose standard deviation (of the logarithm) is ``spread``.
 
 The ways to use the times: not at all; as weights, which fall with the rank of the time from 2 to 0; as softer
-preferences, 0.98, 0.9 and 0.7 for the fastest, middle and slowest third; and as the share of right answers in
-the tenth of times that an answer belongs to, which only a simulation knows.
+preferences, 0.98, 0.9 and 0.7 for the fastest, middle and slowest third; the same with shuffled times, which
+shows what softness alone does; and as the share of right answers in the tenth of times that an answer belongs
+to, which only a simulation knows.
 
     python -m benchmarks.response_times --show        print the stored results
     python -m benchmarks.response_times               make all missing fits, minutes on one core
@@ -39,7 +40,8 @@ from teacher.settings.options import RewardConfig
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SPREADS = (0.0, 0.5)
-WAYS = ("none", "weights", "softer", "known shares")
+WAYS = ("none", "shuffled", "weights", "softer", "known shares")
+_TIMELESS = ("none", "shuffled")
 _GUMBEL_STD = math.pi / math.sqrt(6)
 _STEP, _LONGEST = 0.01, 12.0  # of a simulated decision, in units in which threshold and diffusion are 1
 _SHARES = (0.98, 0.9, 0.7)
@@ -62,7 +64,7 @@ def fits(seeds: Sequence[int]) -> Iterator[Fit]:
     """Yield all fits, ordered by seed; without the times, their spread doesn't matter."""
     for seed, task, noise, spread in itertools.product(seeds, TASKS, NOISE, SPREADS):
         for way, answers in itertools.product(WAYS, ANSWERS):
-            if way != "none" or spread == 0:
+            if way not in _TIMELESS or spread == 0:
                 yield Fit(task, way, answers, noise, spread, seed)
 
 
@@ -98,7 +100,7 @@ def targets(
     certain, weights = np.ones(len(times)), np.ones(len(times))
     if way == "weights":
         weights = np.maximum(2 * (1 - ranks), 0.01)
-    elif way == "softer":
+    elif way in {"softer", "shuffled"}:
         certain = np.array(_SHARES)[np.minimum(2, (3 * ranks).astype(int))]
     elif way == "known shares":
         certain = shares
@@ -113,6 +115,8 @@ def measure(fit: Fit) -> dict[str, float]:
     temperature = fit.noise * float(returns.std()) / _GUMBEL_STD
     pairs = rng.permutation(len(asked))[: 2 * max(ANSWERS)].reshape(-1, 2)[: fit.answers]
     first, times = answers_to((returns[pairs[:, 0]] - returns[pairs[:, 1]]) / (2 * temperature), fit, rng)
+    if fit.way == "shuffled":
+        times = np.random.default_rng(fit.seed).permutation(times)
     trials = rng.choice(len(asked), (_TRIALS, 2))
     drifts = (returns[trials[:, 0]] - returns[trials[:, 1]]) / (2 * temperature)
     tried, tried_times = answers_to(drifts, fit, rng)
@@ -149,7 +153,7 @@ def print_table(results: Sequence[Mapping[str, Any]]) -> None:
     for noise, spread, way in itertools.product(NOISE, SPREADS, WAYS):
         cells = []
         for answers in ANSWERS:
-            own = found[noise, 0.0 if way == "none" else spread, way, answers]
+            own = found[noise, 0.0 if way in _TIMELESS else spread, way, answers]
             plain = found[noise, 0.0, "none", answers]
             gains = [own[each] - plain[each] for each in own.keys() & plain.keys()]
             error = np.std(gains, ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan

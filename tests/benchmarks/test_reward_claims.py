@@ -18,6 +18,7 @@ from benchmarks.agent_variants import CriticRefitSAC, ExtraStepsSAC, LayerNormSA
 from benchmarks.bpref_run import PredictorFiles
 from benchmarks.changing_reward_run import Job, opened, repeats, tanh_network
 from benchmarks.episode_ends import make, table
+from benchmarks.response_times import decide, targets
 from benchmarks.results import load
 from benchmarks.reward_claims import (
     Figures,
@@ -271,3 +272,21 @@ def test_the_tanh_network_is_bounded() -> None:
     rewards = tanh_network((4,))(100 * torch.randn(50, 4))
     assert rewards.shape == (50, 1)
     assert rewards.abs().max() <= 1
+
+
+@pytest.mark.parametrize("drift", [0.3, 1.5])
+def test_simulated_decisions_follow_the_drift_diffusion_model(drift: float) -> None:
+    """Closed forms for thresholds of 1 and -1 and unit diffusion (Bogacz et al., 2006, appendix)."""
+    first, times = decide(np.full(4000, drift), np.random.default_rng(1))
+    assert first.mean() == pytest.approx(1 / (1 + np.exp(-2 * drift)), abs=0.03)
+    assert times.mean() == pytest.approx(np.tanh(drift) / drift, rel=0.12)  # steps are not infinitely short
+
+
+def test_only_targets_of_slow_answers_are_softer() -> None:
+    first, times = np.array([True, False, True]), np.array([3.0, 1.0, 2.0])
+    values, weights = targets("softer", first, times, np.ones(3))
+    assert values == pytest.approx([0.7, 0.02, 0.9])
+    assert weights.tolist() == [1, 1, 1]
+    values, weights = targets("weights", first, times, np.ones(3))
+    assert values.tolist() == [1, 0, 1]
+    assert weights == pytest.approx([0.01, 2, 1])
