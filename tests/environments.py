@@ -1,9 +1,12 @@
 """Environments of a few lines, for tests that need nothing of an environment but one oddity."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 
@@ -48,6 +51,15 @@ class Sampled(Stub):
 
     def observe(self) -> Any:
         return self.observation_space.sample()
+
+
+def registered(
+    patch: pytest.MonkeyPatch, env_id: str, make: Callable[[], gym.Env[Any, Any]], limit: int
+) -> str:
+    """Register an environment for the rest of a test, and return its ID."""
+    spec = EnvSpec(env_id, lambda **_: make(), max_episode_steps=limit, disable_env_checker=True)
+    patch.setitem(gym.registry, env_id, spec)
+    return env_id
 
 
 def balance(observation: NDArray[Any]) -> int:

@@ -66,6 +66,18 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["line_search_success"] == 1.0
 
 
+def assert_only_the_critic_moved(agent: TRPO, before: dict[str, Any]) -> None:
+    for name, value in parameters(agent).items():
+        if not name.startswith("critic"):
+            np.testing.assert_array_equal(value, before[name])
+
+
+def without_advantages(agent: TRPO) -> OnPolicyRollout:
+    rollout = made_up_rollout(agent)
+    zero = np.zeros_like(rollout.values)
+    return replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0], rewards=zero)
+
+
 def test_step_without_gain_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent("Pendulum-v1", line_search_max_iter=3)
     rollout = made_up_rollout(agent)
@@ -73,35 +85,25 @@ def test_step_without_gain_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.trpo.conjugate_gradient", lambda product, target, steps: -target)
     metrics = agent.update(rollout, rollout.rewards)
     assert metrics["line_search_success"] == metrics["kl"] == 0.0
-    for name, value in parameters(agent).items():
-        if not name.startswith("critic"):
-            np.testing.assert_array_equal(value, before[name])
+    assert_only_the_critic_moved(agent, before)
     assert np.abs(parameters(agent)["critic.4.bias"] - before["critic.4.bias"]).max() > 0
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
 def test_equal_advantages_change_nothing(allow_numpy: bool) -> None:
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy)
-    rollout = made_up_rollout(agent)
-    zero = np.zeros_like(rollout.values)
-    rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
-    before = parameters(agent)
-    metrics = agent.update(rollout, zero)
+    rollout, before = without_advantages(agent), parameters(agent)
+    metrics = agent.update(rollout, rollout.rewards)
     assert metrics["line_search_success"] == metrics["kl"] == 0.0
-    for name, value in parameters(agent).items():
-        if not name.startswith("critic"):
-            np.testing.assert_array_equal(value, before[name])
+    assert_only_the_critic_moved(agent, before)
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
 def test_entropy_is_gained_where_it_counts(allow_numpy: bool) -> None:
     """Check where all advantages are alike it is all of the objective: torch's, of the new distribution."""
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy, ent_coef=0.1)
-    rollout = made_up_rollout(agent)
-    zero = np.zeros_like(rollout.values)
-    rollout = replace(rollout, values=zero, bootstrap_values=zero, last_values=zero[0])
-    before = parameters(agent)
-    metrics = agent.update(rollout, zero)
+    rollout, before = without_advantages(agent), parameters(agent)
+    metrics = agent.update(rollout, rollout.rewards)
     after = parameters(agent)
     assert metrics["line_search_success"] == 1.0
     assert after["head.log_std"] > before["head.log_std"]

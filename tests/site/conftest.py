@@ -35,6 +35,8 @@ from tests.conftest import S3Server
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
+RUN: dict[str, Any] = {"env_id": "x", "prompt": "Which?", "fps": 40, "has_true_reward": False}
+"""What a new experiment has to say, but for its ``run_id``."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -129,6 +131,21 @@ class Trainer(Api):
         path = store.path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(CLIP)
+
+    def film(self, step: int, name: str = "") -> None:
+        """Upload a video of an episode, and say of which step it is."""
+        key = f"{self.name}/episodes/{name or step}.mp4"
+        self.upload(key)
+        self.post(f"{self.path}/episodes", {"step": step, "key": key})
+
+    def wait_for(self, answers: int | None) -> None:
+        """Say for how many answers training waits."""
+        self.post(f"{self.path}/points", {"points": [], "waiting_for": answers})
+
+    def silence(self, seconds: float = 3600) -> None:
+        """Let nothing have been heard from the trainer for a while."""
+        long_ago = Now() - timedelta(seconds=seconds)
+        Experiment.objects.filter(name=self.name).update(trainer_seen_at=long_ago)
 
     def register(self, count: int = 1, **changes: object) -> list[str]:
         """Register new comparisons and return their UUIDs, in order."""
@@ -241,8 +258,7 @@ def fill(trainer: Trainer, browser: Browser) -> None:
     """Let an experiment have a row of every kind; its clips are not stored."""
     trainer.post(f"{trainer.path}/comparisons", {"comparisons": [trainer.comparison() for _ in range(3)]})
     trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
-    trainer.upload(key := f"{trainer.name}/episodes/1.mp4")
-    trainer.post(f"{trainer.path}/episodes", {"step": 1, "key": key})
+    trainer.film(1)
     pair = models.Comparison.objects.filter(experiment=trainer.experiment).earliest("pk")
     models.Example.objects.create(experiment=trainer.experiment, comparison=pair, better="first")
     first, second, _ = browser.lease(3)

@@ -19,17 +19,12 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import answered_lease, participant_of
 from human_feedback_site.feedback.services import accounts, answers, experiments
+from tests.site.conftest import RUN
 
 
 def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comparison], list[Labeler]]:
     """An experiment whose majority decides, its open pairs, and its labelers, who have asked once."""
-    facts = {
-        "env_id": "x",
-        "prompt": "Which?",
-        "fps": 40,
-        "has_true_reward": False,
-        "aggregation": "majority",
-    }
+    facts = {**RUN, "aggregation": "majority"}
     experiment, _ = experiments.put_experiment(owner, "hopper", uuid4(), facts)
     comparisons = [
         Comparison(

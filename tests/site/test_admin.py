@@ -93,6 +93,7 @@ def test_experiments_are_finished(root: Client, trainer: Trainer) -> None:
     data = {"action": "finish", "_selected_action": trainer.experiment.pk}
     assert root.post(page("changelist", models.Experiment), data).status_code == 302
     assert trainer.decisions()["state"] == "finished"
+    assert trainer.experiment.finished_at is not None
 
 
 def form_of(root: Client, trainer: Trainer) -> dict[str, object]:

@@ -128,14 +128,10 @@ def test_a_wrong_token_is_refused(trainer: Trainer, header: str) -> None:
     check_problem(trainer.send("GET", f"{trainer.path}/decisions"), 401)
 
 
-def test_the_token_of_an_inactive_user_is_refused(trainer: Trainer) -> None:
-    User.objects.filter(pk=trainer.user.pk).update(is_active=False)
-    check_problem(trainer.send("GET", f"{trainer.path}/decisions"), 401)
-
-
-def test_the_token_of_somebody_who_is_no_longer_staff_is_refused(trainer: Trainer) -> None:
-    User.objects.filter(pk=trainer.user.pk).update(is_staff=False)
-    check_problem(trainer.send("GET", f"{trainer.path}/decisions"), 403)
+@pytest.mark.parametrize(("lost", "status"), [("is_active", 401), ("is_staff", 403)])
+def test_the_token_of_a_former_researcher_is_refused(trainer: Trainer, lost: str, status: int) -> None:
+    User.objects.filter(pk=trainer.user.pk).update(**{lost: False})
+    check_problem(trainer.send("GET", f"{trainer.path}/decisions"), status)
 
 
 @pytest.mark.both_databases

@@ -103,38 +103,29 @@ def test_chores_stop_on_time(trainer: Trainer, browser: Browser, monkeypatch: py
 # Trainers
 
 
-def silence(seconds: int) -> None:
-    """Let nothing have been heard from the trainer for a while."""
-    Experiment.objects.update(trainer_seen_at=Now() - timedelta(seconds=seconds))
-
-
 def is_away() -> bool:
     return Experiment.objects.filter(trainer_away()).exists()
 
 
-def wait_for(trainer: Trainer, answers: int) -> None:
-    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": answers})
-
-
 @pytest.mark.parametrize("state", ["running", "paused"])
 def test_absent_trainer_waits_for_nobody(trainer: Trainer, browser: Browser, state: str) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     Experiment.objects.update(state=state)
-    silence(120)
+    trainer.silence(120)
     assert chores.forget_stale_runs() == "0 found"
     assert browser.ask()["waiting_for"] == 7
-    silence(190)
+    trainer.silence(190)
     assert chores.forget_stale_runs() == "1 found"
     assert browser.ask()["waiting_for"] is None
     assert is_away()
-    wait_for(trainer, 6)
+    trainer.wait_for(6)
     assert not is_away()
     assert browser.ask()["waiting_for"] == 6
 
 
 def test_labeling_goes_on_without_the_trainer(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
-    silence(190)
+    trainer.silence(190)
     chores.forget_stale_runs()
     assert browser.answer(browser.lease()[0])["status"] == "counted"
     assert is_away()  # what labelers do is no sign of life of the trainer
@@ -142,7 +133,7 @@ def test_labeling_goes_on_without_the_trainer(trainer: Trainer, browser: Browser
 
 def test_a_finished_run_is_not_away(trainer: Trainer) -> None:
     trainer.put(state="finished")
-    silence(190)
+    trainer.silence(190)
     assert not is_away()
 
 
@@ -160,23 +151,23 @@ def test_a_trainer_that_was_never_heard_from_counts_from_the_beginning(trainer: 
         lambda trainer: trainer.register(),
         lambda trainer: trainer.decisions(),
         lambda trainer: trainer.post(f"{trainer.path}/cancel", {"comparisons": []}),
-        lambda trainer: wait_for(trainer, 1),
+        lambda trainer: trainer.wait_for(1),
     ],
     ids=["put", "register", "decisions", "cancel", "points"],
 )
 def test_trainer_requests_are_heartbeats(trainer: Trainer, sign: Callable[[Trainer], object]) -> None:
-    silence(190)
+    trainer.silence(190)
     sign(trainer)
     assert not is_away()
 
 
 @pytest.mark.both_databases
 def test_signs_of_life_are_written_at_most_twice_a_minute(trainer: Trainer) -> None:
-    silence(5)
+    trainer.silence(5)
     before = trainer.experiment.trainer_seen_at
     trainer.decisions()
     assert trainer.experiment.trainer_seen_at == before
-    silence(35)
+    trainer.silence(35)
     trainer.decisions()
     seen = trainer.experiment.trainer_seen_at
     assert seen is not None
@@ -193,7 +184,7 @@ def test_a_database_whose_clock_is_ahead_takes_every_sign_of_life(trainer: Train
 
 
 def test_bots_are_no_trainers(trainer: Trainer, lease: Any) -> None:
-    silence(190)
+    trainer.silence(190)
     trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
     trainer.post(f"{trainer.path}/invites", {"labeler": "bot-1"})
     assert is_away()
@@ -210,7 +201,7 @@ def test_the_page_says_since_when_the_trainer_is_away(trainer: Trainer, language
     html = client.get("/experiments/hopper/").content.decode()
     assert text not in html
     assert ">919<" in html
-    silence(7200)
+    trainer.silence(7200)
     html = client.get("/experiments/hopper/").content.decode()
     since = trainer.experiment.trainer_seen_at
     assert since is not None
@@ -220,7 +211,7 @@ def test_the_page_says_since_when_the_trainer_is_away(trainer: Trainer, language
 
 
 def test_the_admin_says_since_when_the_trainer_is_away(trainer: Trainer, root: Client) -> None:
-    silence(7200)
+    trainer.silence(7200)
     pages = (
         reverse("admin:feedback_experiment_changelist"),
         reverse("admin:feedback_experiment_change", args=[trainer.experiment.pk]),
@@ -256,12 +247,6 @@ def test_an_experiment_may_be_made_finished(trainer: Trainer) -> None:
     assert finished_at(trainer) is not None
 
 
-def test_an_experiment_that_the_admin_finishes_notes_when(trainer: Trainer, root: Client) -> None:
-    data = {"action": "finish", "_selected_action": trainer.experiment.pk}
-    root.post(reverse("admin:feedback_experiment_changelist"), data)
-    assert finished_at(trainer) is not None
-
-
 # All of them
 
 
@@ -284,7 +269,7 @@ def run_chores() -> str:
 def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     age(browser.lease()[0])
-    wait_for(trainer, 3)
+    trainer.wait_for(3)
     trainer.put(state="finished")
     Experiment.objects.update(finished_at=Now() - timedelta(days=31))
     assert run_chores().splitlines() == [

@@ -3,7 +3,6 @@
 import io
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,6 @@ from django.apps import apps
 from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
@@ -27,12 +25,6 @@ from tests.site.conftest import Browser, Put, Stored, Trainer, fill
 
 # Models whose rows are of no experiment.
 OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "Identity", "WebhookEndpoint"}
-
-
-def silence(trainer: Trainer, seconds: float = 3600) -> None:
-    """Let the trainer have said nothing for a while."""
-    long_ago = Now() - timedelta(seconds=seconds)
-    models.Experiment.objects.filter(name=trainer.name).update(trainer_seen_at=long_ago)
 
 
 def rows() -> dict[str, int]:
@@ -62,7 +54,7 @@ def test_all_of_it_goes_and_nothing_else(
 ) -> None:
     assert all(neighbor.values()), neighbor
     fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     clips = set(media_folder.rglob("*.mp4"))
     said = delete()
     assert rows() == {**neighbor, "Experiment": 1}
@@ -83,7 +75,7 @@ def test_stored_clips_are_deleted(
     monkeypatch.setattr(deletion, "MOST_CLIPS", 2)
     for key in ("hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/stray", "hopper-2/1/first.mp4"):
         put(key)
-    silence(trainer)
+    trainer.silence()
     assert "more than 2 clips in storage" in delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
 
@@ -93,7 +85,7 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
     described = {"uuid": uuid4(), "phase": "training", "step": 1, "priority": 1, "wanted": 1}
     models.Comparison.objects.create(experiment=trainer.experiment, **described, **keys)
     put("hopper-2/1/first.mp4")
-    silence(trainer)
+    trainer.silence()
     with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, but found none: set TEACHER"):
         delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
@@ -103,7 +95,7 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
 
 
 def test_an_experiment_without_anything_goes_too(trainer: Trainer) -> None:
-    silence(trainer)
+    trainer.silence()
     assert "hopper will be permanently deleted, along with: no data." in delete()
     assert not models.Experiment.everything.exists()
 
@@ -113,7 +105,7 @@ def test_examples_of_other_experiments_that_show_its_clips_are_named(trainer: Tr
     other = type(trainer)(trainer.user, "other").begin()
     pair = models.Comparison.objects.get()
     models.Example.objects.create(experiment=other.experiment, comparison=pair, better="first")
-    silence(trainer)
+    trainer.silence()
     assert "1 example in another experiment that shows its clips" in delete()
     assert not models.Example.objects.exists()
 
@@ -129,7 +121,7 @@ def test_it_is_refused_while_a_trainer_is_at_work(
     trainer: Trainer, root: Client, state: str, seconds: int, refused: bool
 ) -> None:
     models.Experiment.objects.update(state=state)
-    silence(trainer, seconds)
+    trainer.silence(seconds)
     if not refused:
         delete()
         return
@@ -147,7 +139,7 @@ def address(trainer: Trainer) -> str:
 
 
 def test_the_command_asks_for_the_name(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    silence(trainer)
+    trainer.silence()
     with pytest.raises(CommandError, match="pass --no-input"):
         delete(ask=True)  # nobody is there
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -194,7 +186,7 @@ def test_nothing_is_half_deleted_where_it_was_interrupted(
     trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch, point: int, again: str
 ) -> None:
     fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     label = models.Label.objects.filter(undo=None).get()
     lease = models.Lease.objects.filter(labels=None).earliest("pk")
     with monkeypatch.context() as patch:
@@ -225,7 +217,7 @@ def test_a_store_that_is_away_leaves_all_as_it_was(
     trainer: Trainer, browser: Browser, root: Client, settings: Settings, tmp_path: Any
 ) -> None:
     fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     there, settings.TEACHER_STORAGE = settings.TEACHER_STORAGE, str(tmp_path / "not-mounted")
     before = rows()
     with pytest.raises(CommandError, match=r"not-mounted cannot be used: .*Nothing was deleted"):
@@ -240,7 +232,7 @@ def test_a_store_that_is_away_leaves_all_as_it_was(
 def elsewhere(trainer: Trainer, browser: Browser, settings: Settings, tmp_path: Path) -> Iterator[Path]:
     """The settings name another store than the one with the clips of a finished run."""
     fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     clips = Path(settings.TEACHER_STORAGE)
     settings.TEACHER_STORAGE = str(tmp_path / "another")
     (tmp_path / "another").mkdir()
@@ -320,7 +312,7 @@ def test_imported_experiment_is_deleted(elsewhere: Path, trainer: Trainer, root:
 
 def test_store_lost_meanwhile(trainer: Trainer, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.register()
-    silence(trainer)
+    trainer.silence()
 
     def refuse(*_: object) -> None:
         raise MediaStoreError("The store keeps 2 of 2 objects: no.")
@@ -337,7 +329,7 @@ def test_store_lost_meanwhile(trainer: Trainer, root: Client, monkeypatch: pytes
 
 def test_the_admin_names_what_goes_and_deletes_it(trainer: Trainer, browser: Browser, root: Client) -> None:
     fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     change = reverse("admin:feedback_experiment_change", args=[trainer.experiment.pk])
     assert address(trainer) in root.get(change).content.decode()
     html = root.get(address(trainer)).content.decode()
@@ -356,7 +348,7 @@ def test_long_deletion_is_a_chore(trainer: Trainer, root: Client, monkeypatch: p
     from human_feedback_site.feedback.admin import experiments as pages
 
     trainer.register(2)
-    silence(trainer)
+    trainer.silence()
     monkeypatch.setattr(pages, "_DELETE_SECONDS", -1.0)
     root.post(address(trainer), {"post": "yes"})
     listed = root.get(reverse("admin:feedback_experiment_changelist")).content.decode()
@@ -374,7 +366,7 @@ def test_admin_offers_no_deletion(trainer: Trainer, browser: Browser, root: Clie
 
     if used:
         fill(trainer, browser)
-    silence(trainer)
+    trainer.silence()
     User.objects.create(username="nobody")
     for model, shown in admin.site._registry.items():
         at = f"admin:{model._meta.app_label}_{model._meta.model_name}"

@@ -33,7 +33,7 @@ from human_feedback_site.feedback.services.accounts import (
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import FILE_TYPES
 from tests.databases import is_sqlite
-from tests.site.conftest import Browser, Trainer, assert_guarded
+from tests.site.conftest import RUN, Browser, Trainer, assert_guarded
 
 # The admin is a superuser who owns nothing; "other" is a researcher with experiments of its own.
 ROLES = ("nobody", "outsider", "labeler", "other", "owner", "admin")
@@ -179,14 +179,7 @@ PAGES = [
     Row("api/docs/", "GET", "/api/docs/", TO_ALL),
     Row("accounts/logout/", "POST", "/accounts/logout/", (302,) * 6),
 ]
-PUT = {
-    "run_id": UUID_1,
-    "env_id": "E",
-    "prompt": "?",
-    "n_labels": None,
-    "fps": 40,
-    "has_true_reward": False,
-}
+PUT = {**RUN, "run_id": UUID_1, "n_labels": None}
 CLIP = {"key": "{key}", "true_return": 1.0}
 PAIR = {"uuid": UUID_1, "phase": "training", "step": 1, "priority": 1, "first": CLIP, "second": CLIP}
 EXPERIMENT = "api/v1/experiments/<str:name>"

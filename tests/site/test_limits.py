@@ -220,26 +220,15 @@ def test_an_entry_that_cannot_be_read_is_logged_once(
     assert len(record.getMessage()) < 300
 
 
-@pytest.mark.parametrize("other", ["198.51.100.8:80", "[2001:db8::1]:80"])
-def test_ports_from_a_proxy_are_ignored(ada: User, settings: Settings, other: str) -> None:
-    settings.PROXIES = 1
-
-    def sign_in_from(address: str, password: str) -> int:
-        client = Client(REMOTE_ADDR=HERE, headers={"X-Forwarded-For": address})
-        return client.post("/accounts/login/", {"username": "ada", "password": password}).status_code
-
-    found = [sign_in_from(f"{THERE}:{5000 + port}", "wrong") for port in range(limits.MOST_OF_NAME + 1)]
-    assert found == [*limits.MOST_OF_NAME * [200], 429]
-    assert sign_in_from(other, PASSWORD) == 302
-
-
 def test_a_forged_header_does_not_make_new_attempts(ada: User, settings: Settings) -> None:
     settings.PROXIES = 1
     for number in range(limits.MOST_OF_NAME):
         client = Client(headers={"X-Forwarded-For": f"6.6.6.{number}, {THERE}"})
         client.post("/accounts/login/", {"username": "ada", "password": "wrong"})
-    client = Client(headers={"X-Forwarded-For": f"6.6.6.9, {THERE}"})
-    assert client.post("/accounts/login/", {"username": "ada", "password": PASSWORD}).status_code == 429
+    for forwarded, status in ((f"6.6.6.9, {THERE}", 429), ("198.51.100.8:80", 302)):
+        client = Client(headers={"X-Forwarded-For": forwarded})
+        answer = client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+        assert answer.status_code == status
 
 
 def test_the_addresses_of_an_ipv6_network_count_as_one() -> None:

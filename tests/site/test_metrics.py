@@ -161,7 +161,7 @@ def test_cursor_needs_metrics(trainer: Trainer, browser: Browser, settings: Sett
 
 
 def test_waiting_trainer_reports_labels(trainer: Trainer, read: Read) -> None:
-    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 7})
+    trainer.wait_for(7)
     assert read()["awaited_labels"] == 7
     update(state="paused")
     assert read()["awaited_labels"] == 0

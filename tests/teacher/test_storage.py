@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,27 +166,24 @@ def test_a_missing_bucket_is_reported(s3_url: str, clip: Path) -> None:
         storage.size(KEY)
 
 
+def assert_reported(url: str, clip: Path, words: str) -> None:
+    """Assert that neither writing nor reading works, and that one line says why."""
+    storage = open_storage(url)
+    for use in (partial(storage.put, KEY, clip), partial(storage.size, KEY)):
+        with pytest.raises(StorageError, match=words) as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
 def test_a_wrong_secret_is_reported(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret-key")
-    storage = open_storage(s3_url)
-    with pytest.raises(
-        StorageError, match=r"SignatureDoesNotMatch.* AWS_SECRET_ACCESS_KEY is wrong"
-    ) as caught:
-        storage.put(KEY, clip)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(StorageError, match=r"SignatureDoesNotMatch.* AWS_SECRET_ACCESS_KEY is wrong"):
-        storage.size(KEY)
+    assert_reported(s3_url, clip, r"SignatureDoesNotMatch.* AWS_SECRET_ACCESS_KEY is wrong")
 
 
 def test_a_wrong_clock_is_reported(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = datetime.now(UTC).replace(tzinfo=None) + timedelta(minutes=20)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: ahead)
-    storage = open_storage(s3_url)
-    told = r"this machine's clock is wrong.*set it with NTP"
-    with pytest.raises(StorageError, match=told):
-        storage.put(KEY, clip)
-    with pytest.raises(StorageError, match=told):
-        storage.size(KEY)
+    assert_reported(s3_url, clip, r"this machine's clock is wrong.*set it with NTP")
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -205,15 +203,12 @@ def test_missing_credentials_are_reported(
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(StorageError, match="credentials are missing; set AWS_ACCESS_KEY_ID"):
-        open_storage(s3_url).put(KEY, clip)
+    assert_reported(s3_url, clip, "credentials are missing; set AWS_ACCESS_KEY_ID")
 
 
 def test_unreachable_server_is_one_line(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("S3_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(StorageError, match=r"127\.0.0.1:9") as caught:
-        open_storage(s3_url).put(KEY, clip)
-    assert "\n" not in str(caught.value)
+    assert_reported(s3_url, clip, r"127\.0\.0\.1:9")
 
 
 @pytest.mark.parametrize("url", ["", "http://example.org/x", "s3://", "s3:///prefix"])

@@ -2,10 +2,11 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.databases import Using
 from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage, faults
@@ -33,17 +34,23 @@ def below(
         assert below.proxy.astray == []
 
 
+@contextmanager
+def fresh_profile(browser: Browser) -> Iterator[tuple[BrowserContext, list[str]]]:
+    """A profile, and a list of its faults, which is to stay empty."""
+    context, faults = browser.new_context(locale="en-US"), list[str]()
+    context.set_default_timeout(PATIENCE_MS)
+    yield context, faults
+    context.close()
+    assert faults == []
+
+
 @pytest.fixture
 def page(browser: Browser, below: Below) -> Iterator[Page]:
     """A page of a fresh profile, in which nothing fails whatever a test does."""
-    context = browser.new_context(locale="en-US")
-    context.set_default_timeout(PATIENCE_MS)
-    faults: list[str] = []
-    context.on("weberror", lambda error: faults.append(str(error.error)))
-    context.on("response", lambda each: faults.append(each.url) if each.status >= 400 else None)
-    yield context.new_page()
-    context.close()
-    assert faults == []
+    with fresh_profile(browser) as (context, faults):
+        context.on("weberror", lambda error: faults.append(str(error.error)))
+        context.on("response", lambda each: faults.append(each.url) if each.status >= 400 else None)
+        yield context.new_page()
 
 
 def test_everybody_finds_everything_below_the_path(below: Below, page: Page) -> None:
@@ -105,13 +112,10 @@ def url(
 @pytest.fixture
 def sso_page(browser: Browser, url: str) -> Iterator[Page]:
     """A page of a fresh profile, in which the content security policy stops nothing."""
-    context = browser.new_context(locale="en-US")
-    context.set_default_timeout(PATIENCE_MS)
-    faults: list[str] = []
-    context.on("console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None)
-    yield context.new_page()
-    context.close()
-    assert faults == []
+    with fresh_profile(browser) as (context, faults):
+        csp = "Security Policy"
+        context.on("console", lambda said: faults.append(said.text) if csp in said.text else None)
+        yield context.new_page()
 
 
 def press_the_button(sso_page: Page) -> None:

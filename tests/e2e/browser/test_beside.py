@@ -1,14 +1,13 @@
 """Test what the labeling page shows beside and between the pairs: progress, lessons, films and news."""
 
-from datetime import timedelta
 from itertools import combinations, product
 
 from django.core.cache import cache
-from django.utils import timezone
 from playwright.sync_api import Page, ViewportSize, expect
 
-from human_feedback_site.feedback.models import Invite, Participation
+from human_feedback_site.feedback.models import Participation
 from tests.e2e.browser.conftest import LabelingPage, Site, faults
+from tests.site.conftest import new_invite
 
 AHEAD = 8
 
@@ -42,9 +41,7 @@ def test_progress_bar_counts_own_answers(site: Site, labeling: LabelingPage) -> 
 
 def _ask_for(answers: int, site: Site) -> None:
     """Ask the only labeler for a number of answers, which then include all given so far."""
-    expires_at = timezone.now() + timedelta(days=1)
-    invite = Invite.objects.create(experiment=site.experiment, answers_wanted=answers, expires_at=expires_at)
-    Participation.objects.update(invite=invite)
+    Participation.objects.update(invite=new_invite(site.experiment, answers_wanted=answers))
 
 
 def test_empty_queue_shows_the_policy_over_time(site: Site, labeling: LabelingPage) -> None:

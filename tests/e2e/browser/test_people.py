@@ -1,7 +1,6 @@
 """Test the way of labelers from an invitation to the end, and the experiment page that researchers see."""
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.services import accounts, experiments, invites, wording
 from tests.e2e.browser.conftest import LabelingPage, Site, faults
+from tests.site.conftest import new_invite
 
 Make = Callable[..., Invite]
 Faults = Callable[[Page], list[str]]
@@ -30,8 +30,7 @@ def make(site: Site) -> Make:
     """Make a link for many that asks each for one answer."""
 
     def make(**changes: object) -> Invite:
-        facts = {"kind": "anonymous", "answers_wanted": 1, "expires_at": timezone.now() + timedelta(days=1)}
-        return Invite.objects.create(experiment=site.experiment, **{**facts, **changes})
+        return new_invite(site.experiment, **{"answers_wanted": 1, **changes})
 
     return make
 

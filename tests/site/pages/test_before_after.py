@@ -15,12 +15,6 @@ from human_feedback_site.feedback.selectors.labeling import BeforeAfter, before_
 from tests.site.conftest import Browser, Invited, Trainer
 
 
-def film(trainer: Trainer, step: int) -> None:
-    key = f"{trainer.name}/episodes/{step}.mp4"
-    trainer.upload(key)
-    trainer.post(f"{trainer.path}/episodes", {"step": step, "key": key})
-
-
 def change(trainer: Trainer, labeler: str = "you") -> BeforeAfter | None:
     user = Labeler.objects.get(name=labeler).user
     return before_after(user, [trainer.experiment]).get(trainer.experiment.pk)
@@ -29,11 +23,11 @@ def change(trainer: Trainer, labeler: str = "you") -> BeforeAfter | None:
 def test_video_shows_its_number_of_answered_comparisons(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     trainer.register(1, gold="first")
-    film(trainer, 100)
+    trainer.film(100)
     labels = [browser.answer(lease) for lease in browser.lease(2)]
-    film(trainer, 200)
+    trainer.film(200)
     browser.undo(labels[0])
-    film(trainer, 300)
+    trainer.film(300)
     progress = browser.get(f"{trainer.path}/progress")
     assert [(each["step"], each["answered"]) for each in progress["episodes"]] == [
         (100, 0),
@@ -47,14 +41,14 @@ def test_video_shows_its_number_of_answered_comparisons(trainer: Trainer, browse
 def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Invited) -> None:
     you, mia = invite("you"), invite("mia")
     trainer.register(5)
-    film(trainer, 100)
+    trainer.film(100)
     assert change(trainer) is None  # there is one video
-    film(trainer, 150)
+    trainer.film(150)
     assert change(trainer) is None  # and there are no answers
     for lease in you.lease(2):
         you.answer(lease)
     mia.answer(mia.lease()[0])
-    film(trainer, 200)
+    trainer.film(200)
     you.answer(you.lease()[0])
     assert change(trainer) == BeforeAfter(100, 200, 3, 2)
     assert change(trainer, "mia") == BeforeAfter(100, 200, 3, 1)
@@ -62,13 +56,13 @@ def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Invi
     assert change(trainer) == BeforeAfter(100, 200, None, 2)
     Experiment.objects.update(media_deleted_at=Now())
     assert change(trainer) is None
-    film(trainer, 300)
+    trainer.film(300)
     assert change(trainer) is None
 
 
 def test_labelers_see_the_change(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.register(3)
-    film(trainer, 100)
+    trainer.film(100)
     browser.answer(browser.lease()[0])
     pages = ("/", f"{trainer.path}/done")
 
@@ -76,7 +70,7 @@ def test_labelers_see_the_change(trainer: Trainer, browser: Browser, researcher_
         return [client.get(page).content.decode() for page in pages]
 
     assert not any("before-after" in html for html in shown(browser.client))
-    film(trainer, 200)
+    trainer.film(200)
     for html in shown(browser.client):
         assert f'src="{trainer.path}/episodes/100"' in html
         assert f'src="{trainer.path}/episodes/200"' in html
@@ -89,8 +83,8 @@ def test_labelers_see_the_change(trainer: Trainer, browser: Browser, researcher_
 def test_videos_can_be_hidden(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.register(2)
     browser.answer(browser.lease()[0])
-    film(trainer, 100)
-    film(trainer, 200)
+    trainer.film(100)
+    trainer.film(200)
     address = f"{trainer.path}/episodes/200"
 
     def status(client: Client) -> int:
@@ -158,8 +152,7 @@ def test_an_example_is_of_an_experiment_of_the_same_owner(trainer: Trainer, stra
 def test_the_film_of_the_largest_step_is_shown(trainer: Trainer, browser: Browser) -> None:
     assert browser.get(f"{trainer.path}/progress")["episode"] is None
     for step in (300, 100):
-        trainer.upload(f"hopper/episodes/{step}.mp4")
-        trainer.post(f"{trainer.path}/episodes", {"step": step, "key": f"hopper/episodes/{step}.mp4"})
+        trainer.film(step)
     episode = browser.get(f"{trainer.path}/progress")["episode"]
     assert episode["step"] == 300
     assert browser.client.get(episode["url"]).getvalue()
@@ -170,8 +163,7 @@ def test_the_film_of_the_largest_step_is_shown(trainer: Trainer, browser: Browse
 @pytest.mark.both_databases
 def test_a_film_of_the_same_step_takes_the_place_of_the_old_one(trainer: Trainer) -> None:
     for name in ("a", "b"):
-        trainer.upload(f"hopper/episodes/{name}.mp4")
-        trainer.post(f"{trainer.path}/episodes", {"step": 7, "key": f"hopper/episodes/{name}.mp4"})
+        trainer.film(7, name)
     assert Episode.objects.get().key == "hopper/episodes/b.mp4"
 
 

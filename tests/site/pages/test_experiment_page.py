@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler, Lease
 from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Invited, Trainer, client_of, side_of
+from tests.site.conftest import RUN, Browser, Invited, Trainer, client_of, side_of
 from tests.site.pages.conftest import html_of
 
 PATH = "/experiments/hopper/"
@@ -29,9 +29,10 @@ def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
-def test_admin_sees_the_page_without_labeling(trainer: Trainer, researcher_browser: Client) -> None:
-    admin = client_of(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    assert "hopper/label" not in text(admin)
+def test_admin_sees_the_page_without_labeling(
+    trainer: Trainer, researcher_browser: Client, root: Client
+) -> None:
+    assert "hopper/label" not in text(root)
     assert "hopper/label" in text(researcher_browser)
 
 
@@ -70,8 +71,7 @@ def test_page_leads_with_agreement(trainer: Trainer, researcher_browser: Client)
     }
     points = [{"step": step, "values": {**values, "predictor/loss": step / 10}} for step in (0, 1000, 2000)]
     trainer.post(f"{trainer.path}/points", {"points": points, "waiting_for": None})
-    trainer.upload("hopper/episodes/9.mp4")
-    trainer.post(f"{trainer.path}/episodes", {"step": 9, "key": "hopper/episodes/9.mp4"})
+    trainer.film(9)
     html = text(researcher_browser)
     inside = [
         html.index(each)
@@ -290,8 +290,8 @@ def test_researchers_see_own_experiments(
     assert "walker" not in html
 
 
-def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer) -> None:
-    html = html_of(client_of(User.objects.create(username="root", is_staff=True, is_superuser=True)), "/")
+def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer, root: Client) -> None:
+    html = html_of(root, "/")
     assert "/experiments/hopper/" in html
     assert "/experiments/walker/" in html
 
@@ -343,21 +343,17 @@ def test_number_of_statements_of_the_list_is_constant(
     trainer: Trainer, researcher_browser: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(12):
-        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), trainer_values())
+        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), {**RUN, "n_labels": None})
     with django_assert_max_num_queries(4):
         assert "more-11" in html_of(researcher_browser, "/")
 
 
 def test_a_long_list_has_pages(trainer: Trainer, researcher_browser: Client) -> None:
     for number in range(30):
-        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), trainer_values())
+        experiments.put_experiment(trainer.user, f"more-{number}", uuid4(), {**RUN, "n_labels": None})
     assert "/experiments/hopper/" not in html_of(researcher_browser, "/")
     assert "/experiments/hopper/" in html_of(researcher_browser, "/?page=2")
     assert "/experiments/hopper/" in html_of(researcher_browser, "/?page=99")
-
-
-def trainer_values() -> dict[str, object]:
-    return {"env_id": "Hopper-v1", "prompt": "?", "n_labels": None, "fps": 40, "has_true_reward": False}
 
 
 def test_labeler_has_one_name(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:

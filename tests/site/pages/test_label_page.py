@@ -240,9 +240,8 @@ def test_labelers_see_left_and_right(trainer: Trainer, browser: Browser) -> None
 def test_managers_and_labelers_see_episodes(
     trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
-    key, address = "hopper/episodes/700.mp4", "/experiments/hopper/episodes/700"
-    trainer.upload(key)
-    trainer.post(f"{trainer.path}/episodes", {"step": 700, "key": key})
+    address = "/experiments/hopper/episodes/700"
+    trainer.film(700)
     for client in (researcher_browser, browser.client):
         shown_at(client, address)
         assert client.get("/experiments/hopper/episodes/800").status_code == 404

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -43,8 +42,7 @@ def html_of(client: Client) -> str:
 
 
 def test_unchanged_state_is_not_sent(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
-    trainer.upload("hopper/episodes/100.mp4")
-    trainer.post(f"{trainer.path}/episodes", {"step": 100, "key": "hopper/episodes/100.mp4"})
+    trainer.film(100)
     first = researcher_browser.get(PATH)
     known = {"If-None-Match": first.headers["ETag"]}
     again = researcher_browser.get(PATH, headers=known)
@@ -75,8 +73,7 @@ def test_number_of_statements_is_constant(
             labeler.answer(lease)
     for step in (100, 200):
         report(trainer, step, agent__true_reward_per_episode=step, predictor__accuracy=0.5)
-        trainer.upload(f"hopper/episodes/{step}.mp4")
-        trainer.post(f"{trainer.path}/episodes", {"step": step, "key": f"hopper/episodes/{step}.mp4"})
+        trainer.film(step)
     assert statements() == first <= 18
 
 
@@ -206,8 +203,7 @@ def test_disagreement_is_shown_apart_from_attention_checks(
 def test_videos_are_shown_while_they_exist(trainer: Trainer, researcher_browser: Client) -> None:
     assert "<video" not in html_of(researcher_browser)
     for step in range(0, 800, 100):
-        trainer.upload(f"hopper/episodes/{step}.mp4")
-        trainer.post(f"{trainer.path}/episodes", {"step": step, "key": f"hopper/episodes/{step}.mp4"})
+        trainer.film(step)
     html = html_of(researcher_browser)
     films = html.split('<li class="card" id="film-')[1:]
     assert [film.split('"')[0] for film in films] == ["700", "600", "400", "300", "100", "0"]
@@ -218,12 +214,6 @@ def test_videos_are_shown_while_they_exist(trainer: Trainer, researcher_browser:
     assert "<video" not in html_of(researcher_browser)
 
 
-def test_long_trainer_absence_is_shown(trainer: Trainer, researcher_browser: Client) -> None:
-    assert 'id="away"' not in html_of(researcher_browser)
-    Experiment.objects.update(trainer_seen_at=F("trainer_seen_at") - timedelta(hours=1))
-    assert 'id="away"' in html_of(researcher_browser)
-
-
 def goodbye(trainer: Trainer) -> None:
     trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": None, "stopped": True})
 
@@ -231,7 +221,7 @@ def goodbye(trainer: Trainer) -> None:
 def test_stopped_run_is_shown_until_it_reports_again(trainer: Trainer, researcher_browser: Client) -> None:
     trainer.register(2)
     report(trainer, time__seconds_left=2640)
-    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 1})
+    trainer.wait_for(1)
     running = html_of(researcher_browser)
     assert all(
         text in running for text in ('badge running">running', "44 min", '<a class="button" id="label"')

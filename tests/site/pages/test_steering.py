@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Experiment
 from human_feedback_site.feedback.services.accounts import create_token, rotate_token, watch_url
-from tests.site.conftest import Browser, Invited, Trainer
+from tests.site.conftest import RUN, Browser, Invited, Trainer
 
 PATH = "/experiments/hopper/"
 STEPS = ("pause", "resume", "finish", "reopen", "prompt")
@@ -166,8 +166,7 @@ def test_labeler_without_link_only_labels(links: dict[str, str], invite: Invited
 
 
 def test_watch_link_is_for_one_experiment(trainer: Trainer, links: dict[str, str], invite: Invited) -> None:
-    run = {"run_id": uuid4(), "fps": 40, "env_id": "E", "prompt": "?", "has_true_reward": False}
-    other = Experiment.objects.create(owner=trainer.user, name="other", **run)
+    other = Experiment.objects.create(owner=trainer.user, name="other", run_id=uuid4(), **RUN)
     zoe = invite("zoe").client
     account = zoe.get("/session").json()
     zoe.get(links["watch"])

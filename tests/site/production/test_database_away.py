@@ -18,6 +18,7 @@ import requests
 from stack.postgres import PostgreSQL
 from stack.process import Process, State
 from tests.databases import TEMPLATE, database_of
+from tests.site.conftest import RUN
 from tests.site.production.conftest import Production
 from tests.waiting import wait_until
 
@@ -168,13 +169,7 @@ def test_hanging_database_does_not_block_probes(postgres: Postgres, visitor: Vis
 
 def test_read_only_database_is_reported_in_one_line(postgres: Postgres, visitor: Visitor) -> None:
     visitor.wait_until(200)
-    experiment = {
-        "run_id": str(UUID(int=1)),
-        "env_id": "x",
-        "prompt": "x",
-        "fps": 20,
-        "has_true_reward": False,
-    }
+    experiment = {**RUN, "run_id": str(UUID(int=1))}
     with closing(psycopg.connect(postgres.url, autocommit=True)) as other:
         try:
             other.execute(f"ALTER DATABASE {TEMPLATE} SET default_transaction_read_only = on")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psutil
 import pytest
@@ -34,16 +34,8 @@ from human_feedback_site.feedback.services import accounts, parts
 from human_feedback_site.feedback.system_checks import sign_in_obstacle
 from human_feedback_site.worker import BufferedWorker
 from tests.databases import Using
-from tests.site.conftest import settings_of
+from tests.site.conftest import RUN, settings_of
 from tests.site.production.conftest import Production
-
-EXPERIMENT = {
-    "run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11",
-    "env_id": "x",
-    "prompt": "x",
-    "fps": 20,
-    "has_true_reward": False,
-}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +101,9 @@ def test_sigterm_finishes_requests_and_leaves_nothing(site: Production, tmp_path
     def put() -> int:
         headers = {"Authorization": f"Bearer {token}"}
         address = f"{url}/api/v1/experiments/hopper"
-        return requests.put(address, json=EXPERIMENT, headers=headers, timeout=60).status_code
+        return requests.put(
+            address, json={**RUN, "run_id": str(UUID(int=1))}, headers=headers, timeout=60
+        ).status_code
 
     other = sqlite3.connect(tmp_path / "site.sqlite3", isolation_level=None)
     with ThreadPoolExecutor(1) as pool:

@@ -251,7 +251,7 @@ def test_the_chore_queues_waits_and_sends_what_is_due(
     trainer.put(state="finished")
     webhooks.create_endpoint(WebhookEndpoint(name="away", url=f"http://127.0.0.1:{free_port()}/"))
     trainer.put(state="running")
-    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 3})
+    trainer.wait_for(3)
     type(trainer.experiment).objects.update(waiting_since=timezone.now() - timedelta(minutes=6))
     out = io.StringIO()
     call_command("chores", stdout=out)

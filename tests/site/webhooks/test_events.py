@@ -139,10 +139,6 @@ def test_a_labeler_whom_somebody_blocks_is_an_event_once(trainer: Trainer, label
 # Training that waits
 
 
-def wait_for(trainer: Trainer, answers: int | None) -> None:
-    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": answers})
-
-
 def pass_time(**amount: float) -> None:
     """Let all that is known of waits and labels be longer ago."""
     by = timedelta(**amount)
@@ -158,11 +154,11 @@ def look() -> int:
 
 @pytest.mark.both_databases
 def test_training_that_waits_long_is_an_event_once(trainer: Trainer) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=4)
     assert look() == 0
     pass_time(minutes=2)
-    wait_for(trainer, 6)  # the same wait
+    trainer.wait_for(6)  # the same wait
     assert look() == 1
     pass_time(minutes=60)
     assert look() == 0
@@ -174,32 +170,32 @@ def test_training_that_waits_long_is_an_event_once(trainer: Trainer) -> None:
 
 def test_each_wait_is_an_event(trainer: Trainer) -> None:
     for _ in range(2):
-        wait_for(trainer, 7)
+        trainer.wait_for(7)
         pass_time(minutes=6)
         assert look() == 1
-        wait_for(trainer, None)
+        trainer.wait_for(None)
         assert look() == 0
     assert kinds() == ["training.waiting"] * 2
 
 
 def test_a_trainer_that_was_away_goes_on_with_its_wait(trainer: Trainer) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=6)
     assert look() == 1
     Experiment.objects.update(trainer_seen_at=timezone.now() - timedelta(hours=1))
     chores.forget_stale_runs()
     assert look() == 0
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     assert look() == 0
 
 
 def test_a_run_that_starts_again_waits_anew(trainer: Trainer) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=6)
     assert look() == 1
     trainer.put()
     assert trainer.experiment.waiting_for is None
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     assert look() == 0
     pass_time(minutes=6)
     assert look() == 1
@@ -208,7 +204,7 @@ def test_a_run_that_starts_again_waits_anew(trainer: Trainer) -> None:
 @pytest.mark.both_databases
 def test_nobody_is_called_while_somebody_labels(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
-    wait_for(trainer, 2)
+    trainer.wait_for(2)
     pass_time(minutes=10)
     browser.answer(browser.lease()[0])
     assert look() == 0
@@ -220,26 +216,26 @@ def test_other_labels_do_not_help(trainer: Trainer, stranger: Trainer, browser: 
     stranger.register()
     other: Any = type(browser)(stranger.invite("you"), stranger.name)
     other.answer(other.lease()[0])
-    wait_for(trainer, 2)
+    trainer.wait_for(2)
     Experiment.objects.filter(name=trainer.name).update(waiting_since=timezone.now() - timedelta(minutes=6))
     assert look() == 1
 
 
 @pytest.mark.parametrize("change", [{"state": "paused"}, {"state": "finished"}, {"waiting_for": 0}])
 def test_waits_that_need_no_people_are_no_events(trainer: Trainer, change: dict[str, Any]) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=6)
     Experiment.objects.update(**change)
     assert look() == 0
 
 
 def test_restarted_run_starts_a_new_wait(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=6)
     announce: Callable[..., bool] = webhooks._announce_waiting
 
     def end_first(*args: Any) -> bool:
-        wait_for(trainer, None)
+        trainer.wait_for(None)
         return announce(*args)
 
     monkeypatch.setattr(webhooks, "_announce_waiting", end_first)
@@ -250,7 +246,7 @@ def test_restarted_run_starts_a_new_wait(trainer: Trainer, monkeypatch: pytest.M
 def test_an_endpoint_that_comes_later_is_told_of_a_wait(trainer: Trainer, endpoint: WebhookEndpoint) -> None:
     endpoint.enabled = False
     endpoint.save()
-    wait_for(trainer, 7)
+    trainer.wait_for(7)
     pass_time(minutes=6)
     assert look() == 0
     endpoint.enabled = True

@@ -34,7 +34,7 @@ from teacher.settings.options import RewardConfig
 from teacher.teach import main
 from teacher.training.builder import open_run
 from teacher.training.loop import train
-from tests.environments import Stub
+from tests.environments import Stub, registered
 
 
 @pytest.fixture
@@ -152,13 +152,11 @@ class Once(Stub):
         return 1.0
 
 
-def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_line() -> None:
-    gym.register("Once-v0", lambda **_: Once(), max_episode_steps=50)
-    try:
-        with pytest.raises(EnvironmentUnsuitableError) as error:
-            check_replay(describe_task("Once-v0"), seed=1)
-    finally:
-        gym.registry.pop("Once-v0")
+def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(EnvironmentUnsuitableError) as error:
+        check_replay(describe_task(registered(monkeypatch, "Once-v0", Once, 50)), seed=1)
     assert str(error.value) == (
         "replaying an episode of Once-v0 failed: RuntimeError: the robot is gone; fix the environment"
     )

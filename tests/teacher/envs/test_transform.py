@@ -26,7 +26,7 @@ from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
 from teacher.teach import main
-from tests.environments import Sampled
+from tests.environments import Sampled, registered
 
 OWN = """
 import numpy as np
@@ -91,9 +91,7 @@ BOX, TEXT = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Text(5)
 
 
 def sampled(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = gym.envs.registration.EnvSpec("Sampled-v0", lambda **_: Sampled(space), max_episode_steps=20)
-    monkeypatch.setitem(gym.registry, "Sampled-v0", spec)
-    return describe_task("Sampled-v0")
+    return describe_task(registered(monkeypatch, "Sampled-v0", functools.partial(Sampled, space), 20))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from teacher.settings.options import RewardConfig
 from teacher.teach import main, parse_arguments, read_arguments
 from teacher.training.parts import RunPlan
 from teacher.training.start import check
-from tests.environments import Stub
+from tests.environments import Stub, registered
 
 
 @pytest.fixture(autouse=True)
@@ -276,15 +276,12 @@ class _Pictures(Stub):
 
 @pytest.mark.parametrize(("limit", "filling"), [(30, "restart"), (14, "absorb")])
 def test_short_image_episodes_start_again(monkeypatch: pytest.MonkeyPatch, limit: int, filling: str) -> None:
-    spec = gym.envs.registration.EnvSpec("Pictures-v0", lambda **_: _Pictures(), max_episode_steps=limit)
-    monkeypatch.setitem(gym.registry, "Pictures-v0", spec)
-    assert f"--fixed_horizon {filling}" in corrected(refused(f"{FIRST} -e Pictures-v0"))
+    env_id = registered(monkeypatch, "Pictures-v0", _Pictures, limit)
+    assert f"--fixed_horizon {filling}" in corrected(refused(f"{FIRST} -e {env_id}"))
 
 
 def test_problems_without_a_fix_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = gym.envs.registration.EnvSpec("Words-v0", lambda **_: _Grid(), max_episode_steps=30)
-    monkeypatch.setitem(gym.registry, "Words-v0", spec)
-    error = refused(f"{FIRST} -e Words-v0")
+    error = refused(f"{FIRST} -e {registered(monkeypatch, 'Words-v0', _Grid, 30)}")
     assert isinstance(error, EnvironmentUnsuitableError)
     assert "has the observation space Text(1, 5" in str(error)
     assert "has the action space MultiBinary(2)" in str(error)

@@ -32,7 +32,7 @@ from teacher.wrapper import episode_check
 from teacher.wrapper.builder import first_predictors
 from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
-from tests.environments import Sampled
+from tests.environments import Sampled, registered
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 
 
@@ -58,12 +58,8 @@ class Falls(Line):
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> str:
-    spec = gym.envs.registration.EnvSpec(
-        "Falls-v0", lambda **_: Falls(), max_episode_steps=100, disable_env_checker=True
-    )
-    monkeypatch.setitem(gym.registry, "Falls-v0", spec)
-    return "Falls-v0"
+def falls(monkeypatch: pytest.MonkeyPatch) -> str:
+    return registered(monkeypatch, "Falls-v0", Falls, 100)
 
 
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "InvertedPendulum-v5", "FrozenLake-v1", "Blackjack-v1"])
@@ -109,8 +105,8 @@ def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: P
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_refused_as_by_teach(wrap: Wrap, wrap_vector: WrapVector, registered: str, vector: bool) -> None:
-    env: Any = SyncVectorEnv([lambda: gym.make(registered)] * 2) if vector else gym.make(registered)
+def test_refused_as_by_teach(wrap: Wrap, wrap_vector: WrapVector, falls: str, vector: bool) -> None:
+    env: Any = SyncVectorEnv([lambda: gym.make(falls)] * 2) if vector else gym.make(falls)
     make: Any = wrap_vector if vector else wrap
     with pytest.raises(EnvironmentUnsuitableError) as refused:
         make(env, segment_length=101)
@@ -137,11 +133,11 @@ def test_fixed_length_episodes_are_named(wrap: Wrap) -> None:
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
-def test_fixed_horizons(wrap: Wrap, filling: Any, registered: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_fixed_horizons(wrap: Wrap, filling: Any, falls: str, caplog: pytest.LogCaptureFixture) -> None:
     made: list[FixedHorizon] = []
 
     def make() -> FixedHorizon:
-        made.append(FixedHorizon(gym.make(registered), filling, 30))
+        made.append(FixedHorizon(gym.make(falls), filling, 30))
         return made[-1]
 
     env = wrap(make(), segment_length=None, env_fn=make)
@@ -162,8 +158,8 @@ def test_fixed_horizons(wrap: Wrap, filling: Any, registered: str, caplog: pytes
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
-def test_absorbing_vector_is_recognized(wrap_vector: WrapVector, filling: Any, registered: str) -> None:
-    envs = SyncVectorEnv([lambda: FixedHorizon(gym.make(registered), filling, 30)] * 2)
+def test_absorbing_vector_is_recognized(wrap_vector: WrapVector, filling: Any, falls: str) -> None:
+    envs = SyncVectorEnv([lambda: FixedHorizon(gym.make(falls), filling, 30)] * 2)
     trainer = wrap_vector(envs).trainer
     assert trainer.source.absorbs == (filling == "absorb")
     after_end = trainer.config.segment_steps if trainer.source.absorbs else None
@@ -172,8 +168,8 @@ def test_absorbing_vector_is_recognized(wrap_vector: WrapVector, filling: Any, r
     assert envs.get_attr("terminates") == (filling == "absorb",) * 2
 
 
-def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, registered: str) -> None:
-    inner = Monitor(gym.make(registered), str(tmp_path / "true"))
+def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, falls: str) -> None:
+    inner = Monitor(gym.make(falls), str(tmp_path / "true"))
     env = wrap(inner, allow_variable_horizon=True)
     assert not inner.get_episode_lengths()
     assert env.trainer.config.segment_length == 5
@@ -194,9 +190,9 @@ def test_an_environment_in_use_is_not_tried(wrap_vector: WrapVector) -> None:
 @pytest.mark.parametrize(
     "wrapper", [Monitor, RecordEpisodeStatistics, lambda env: Monitor(ClipReward(env, 0, 1))]
 )
-def test_recording_wrappers_are_fine(wrap: Wrap, registered: str, wrapper: Callable[[Any], Any]) -> None:
+def test_recording_wrappers_are_fine(wrap: Wrap, falls: str, wrapper: Callable[[Any], Any]) -> None:
     with pytest.raises(EnvironmentUnsuitableError, match="50 of 50 random episodes of Falls-v0 end before"):
-        wrap(wrapper(gym.make(registered)))
+        wrap(wrapper(gym.make(falls)))
 
 
 @pytest.mark.parametrize("truncates", [False, True])
