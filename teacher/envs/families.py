@@ -136,15 +136,6 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
         return observation, float(self.rule(float(base), self._data)), False, truncated, info
 
 
-def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
-    """Return an environment's :class:`FamilyRules` wrapper; None if the environment has no such wrapper."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, FamilyRules):
-            return env
-        env = env.env
-    return None
-
-
 def make_family(family: str, **kwargs: Any) -> FamilyRules:
     """Make an environment of a task family; this is the entry point that Gymnasium calls."""
     rules = FAMILIES[family]

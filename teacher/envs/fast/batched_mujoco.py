@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs.families import find_family_rules, plain_class, resolve_env_id
+from teacher.envs.families import plain_class, resolve_env_id
 
 Array = NDArray[Any]
 
@@ -241,7 +241,8 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         self._v5 = physical[0]
         self._rule = RULES[f"{type(self._v5).__module__}:{type(self._v5).__qualname__}"]
         self._dt: float = self._v5.dt
-        self._family = find_family_rules(self.envs[0])
+        first = self.envs[0]
+        self._family_rule = first.get_wrapper_attr("rule") if first.has_wrapper_attr("rule") else None
         # Views of MuJoCo's state.
         self._qpos: list[Array] = [env.data.qpos for env in physical]
         self._qvel: list[Array] = [env.data.qvel for env in physical]
@@ -294,10 +295,10 @@ class BatchedMujoco(SyncVectorEnv[Any, Any]):
         qpos, qvel = self._gathered(self._qpos), self._gathered(self._qvel)
         velocity, self._x = (qpos[:, 0] - self._x) / self._dt, qpos[:, 0].copy()
         outcome = self._rule(self._v5, Motion(actions, velocity, qpos, qvel))
-        if self._family is None:
+        if self._family_rule is None:
             return outcome
         # The rule indexes one environment's data by component, so each component must be a row here.
-        rewards = self._family.rule(outcome.rewards, SimpleNamespace(qpos=qpos.T))
+        rewards = self._family_rule(outcome.rewards, SimpleNamespace(qpos=qpos.T))
         return Outcome(outcome.observations, rewards, np.zeros(self.num_envs, np.bool_))
 
     def _gathered(self, views: list[Array]) -> Array:
