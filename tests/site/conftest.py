@@ -36,7 +36,7 @@ from tests.conftest import S3Server
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"
 RUN: dict[str, Any] = {"env_id": "x", "prompt": "Which?", "fps": 40, "has_true_reward": False}
-"""What a new experiment has to say, but for its ``run_id``."""
+"""A new experiment's description without its ``run_id``."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
