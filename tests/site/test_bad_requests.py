@@ -280,6 +280,15 @@ def test_closed_experiment_leases_nothing(trainer: Trainer, browser: Browser, st
     assert reply["state"] == trainer.decisions()["state"] == state
 
 
+def test_leases_and_labels_of_others_do_not_exist(trainer: Trainer, invite: Invited) -> None:
+    trainer.register()
+    one, other = invite("one"), invite("other")
+    [lease] = one.lease()
+    check_problem(other.send("POST", "/labels", other.label(lease)), 404)
+    label = one.answer(lease)
+    check_problem(other.send("POST", f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}), 404)
+
+
 @pytest.mark.both_databases
 def test_abandoned_lease_goes_to_the_next(trainer: Trainer, invite: Invited, settings: Settings) -> None:
     settings.LEASE_SECONDS = 1
