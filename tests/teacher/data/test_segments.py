@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -166,15 +166,14 @@ ENDS = st.lists(st.tuples(st.integers(1, 15), st.booleans()), min_size=1, max_si
     rounds=st.lists(st.integers(1, 25), min_size=1, max_size=6),
     length=st.integers(1, 6),
     capacity=st.integers(1, 12),
-    mode=st.sampled_from([AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]),
 )
 @settings(max_examples=80, deadline=None)
 def test_whatever_episodes_are_like_they_are_cut_into_slices_that_do_not_overlap(
-    ends: list[list[tuple[int, bool]]], rounds: list[int], length: int, capacity: int, mode: AutoresetMode
+    ends: list[list[tuple[int, bool]]], rounds: list[int], length: int, capacity: int
 ) -> None:
     made = [Scripted(index, own) for index, own in enumerate(ends)]
     seeded = [partial(SeededResets, env, episode_seeds([1], env.index, len(made))) for env in made]
-    envs = EpisodeRecorder(SyncVectorEnv(seeded, autoreset_mode=mode), "Any-v0", {})
+    envs = EpisodeRecorder(SyncVectorEnv(seeded), "Any-v0", {})
     envs.reset()
     everything, pool, added = SegmentPool(length, 10**6), SegmentPool(length, capacity), 0
     for steps in rounds:
