@@ -191,7 +191,7 @@ class Machine:
                 name=name,
                 command=lambda: command,
                 environment=environment,
-                is_ready=lambda: bool(answer_of(f"{url}/readyz")),
+                is_ready=lambda: bool(answer_of(f"{url}/livez")),
             )
         )
         return Side(name, Teacher(url), cookies, pid, environment)
