@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,11 +135,11 @@ class Asking:
         """Return the number of segments in a question of the largest kind."""
         return max(kind.size for kind in self.kinds)
 
-    def shares(self, count: int) -> Iterator[tuple[Kind, int]]:
-        """Yield the kinds of the next ``count`` questions, with the number of questions of each."""
+    def shares(self, count: int) -> list[tuple[Kind, int]]:
+        """Return the kinds of the next ``count`` questions, with the number of questions of each."""
         before = self.ledger.total() if len(self.kinds) > 1 else 0
         turns = Counter((before + place) % len(self.kinds) for place in range(count))
-        yield from ((self.kinds[turn], share) for turn, share in sorted(turns.items()))
+        return [(self.kinds[turn], share) for turn, share in sorted(turns.items())]
 
     @property
     def asked(self) -> int:
@@ -189,7 +189,7 @@ class Asking:
                 segments unchanged.
         """
         submitted: list[tuple[Segment, ...]] = []
-        for kind, share in list(self.shares(count)):
+        for kind, share in self.shares(count):
             select = self.select if kind is self.kinds[0] else kind.select
             questions = select(self.pool, share, self.queries, predictor)
             self.pool.remember(questions)
@@ -212,7 +212,7 @@ class Asking:
         if share == 0:
             return
         missing = math.floor(share * self.ledger.asked()) - self.ledger.gold()
-        for kind, part in list(self.shares(missing)):
+        for kind, part in self.shares(missing):
             checks = kind.checks(pool, part, self.queries or QueryConfig(), value)
             if checks:
                 self.collector.submit_checks(checks, step, kind.name)

@@ -259,7 +259,7 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
     if count < 1:
         return
     questions: list[tuple[Segment, ...]] = []
-    for kind, share in list(teaching.shares(count)):
+    for kind, share in teaching.shares(count):
         chosen = first_questions(run, kind, share)
         teaching.collector.submit(chosen, "pretraining", 0, kind.name)
         questions += chosen

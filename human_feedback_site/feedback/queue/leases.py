@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import groupby
 from uuid import UUID
 
 from django.conf import settings
@@ -95,12 +96,17 @@ def find_candidates(
         return Candidates(0, (), None)
     ordinals = range(who.judged + holds, who.judged + holds + count)
     turns = turns_of(who, ordinals) if {*kinds} >= {*KINDS} else ()
-    found = [each for turn in turns for each in lock_free(*turn)] if turns else []
+    found = [
+        comparison
+        for kind, places in groupby(turns)
+        for comparison in lock_free(who.experiment, who.labeler, len(list(places)), [kind])
+    ]
     found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds)
     queue = [comparison for comparison in found if comparison.pk not in but][:count]
     check = due_check(who, ordinals)
-    in_turn = [turn[-1] for turn in turns for _ in range(turn[2])] or [kinds] * count
-    comparison = find_check_pair(who, check.purpose, in_turn[check.place], but) if check else None
+    comparison = None
+    if check:
+        comparison = find_check_pair(who, check.purpose, [turns[check.place]] if turns else kinds, but)
     return Candidates(count, queue, (check, comparison) if check and comparison else None)
 
 

@@ -1,7 +1,6 @@
 """Order of the kinds of questions in a study that compares them."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Participation
@@ -14,8 +13,8 @@ BLOCK = 10
 ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 
-def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[tuple[int, int, int, Sequence[str]]]:
-    """Return what to look for, as arguments of :func:`.sql.lock_free`; nothing if the experiment is no study.
+def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[str]:
+    """Return the kind whose turn it is at each position; nothing if the experiment is no study.
 
     Args:
         ordinals: zero-based positions of the questions in the labeler's sequence.
@@ -23,8 +22,7 @@ def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[tuple[int, i
     if not who.compares_kinds:
         return ()
     earlier = Participation.objects.filter(experiment=who.experiment, pk__lt=who.participation).count()
-    kinds = groupby(kind_at(earlier, ordinal) for ordinal in ordinals)
-    return [(who.experiment, who.labeler, len(list(places)), [kind]) for kind, places in kinds]
+    return [kind_at(earlier, ordinal) for ordinal in ordinals]
 
 
 def kind_at(labeler: int, ordinal: int) -> str:
