@@ -7,13 +7,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from human_feedback_site.feedback.backup.postgresql import NEEDED_CLIPS, keys_in
 from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind
 from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Lease, Participation
 from human_feedback_site.feedback.selectors import crowd
-from human_feedback_site.feedback.services import aggregate, invites, moderation
+from human_feedback_site.feedback.services import aggregate, experiments, invites, moderation
 from tests.site.conftest import Browser, Invited, Trainer
 
 OTHERS = {name: kind for name, kind in KINDS.items() if name != "pair"}
@@ -321,3 +323,15 @@ def test_clips_have_addresses(trainer: Trainer, researcher_browser: Client, kind
     for at, item in enumerate(ITEMS):
         response = researcher_browser.get(f"/experiments/{trainer.name}/comparisons/{uuid}/{item}")
         assert response.status_code == (302 if at < kind.size else 404)
+
+
+@pytest.mark.both_databases
+def test_a_backup_needs_every_clip_and_no_others(trainer: Trainer) -> None:
+    for kind in KINDS.values():
+        ask(trainer, kind)
+    experiments.add_episode(trainer.experiment, 7, Comparison.objects.earliest("pk").first_key)
+    with connection.cursor() as cursor:
+        cursor.execute(NEEDED_CLIPS)
+        needed = keys_in(cursor.fetchall())
+    assert needed == {key for row in Comparison.objects.all() for key in row.keys}
+    assert len(needed) == sum(kind.size for kind in KINDS.values())

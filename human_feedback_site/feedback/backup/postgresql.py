@@ -4,7 +4,7 @@ Each table is a file in the format of ``COPY ... TO STDOUT``, with one row per l
 the tables by running Django's migrations up to the backup's version.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def _cursor() -> Iterator[Cursor]:
             yield cursor
 
 
-def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
+def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, set[str]]:
     """Copy the tables from one snapshot; return a description, and the keys of clips in use."""
     folder.mkdir()
     with _cursor() as cursor:
@@ -55,20 +55,25 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         last = [(name, value) for name, value, table in found if str(table) in tables]
         needed = cursor.execute(NEEDED_CLIPS).fetchall()
     sequences = {str(name): None if value is None else int(str(value)) for name, value in last}
-    return Database("postgresql", tables, migrations, sequences), [(str(a), str(b)) for a, b in needed]
+    return Database("postgresql", tables, migrations, sequences), keys_in(needed)
 
 
 NEEDED_CLIPS = """
-    SELECT first_key, second_key FROM feedback_comparison comparison
+    SELECT first_key, second_key, third_key, fourth_key FROM feedback_comparison comparison
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
     WHERE comparison.status <> 'cancelled' AND NOT comparison.clips_missing
       AND (experiment.media_deleted_at IS NULL OR comparison.created_at > experiment.media_deleted_at)
     UNION
-    SELECT episode.key, episode.key FROM feedback_episode episode
+    SELECT episode.key, '', '', '' FROM feedback_episode episode
     JOIN feedback_experiment experiment ON experiment.id = episode.experiment_id
     WHERE experiment.media_deleted_at IS NULL OR episode.created_at > experiment.media_deleted_at
 """
-"""Query for the keys of the clips and episode videos that the site may show, except deleted ones."""
+"""Query for the keys of clips and videos that the site may show, except deleted ones; some are empty."""
+
+
+def keys_in(rows: Iterable[Sequence[object]]) -> set[str]:
+    """Return the keys in the rows that :data:`NEEDED_CLIPS` selects."""
+    return {str(key) for row in rows for key in row if key}
 
 
 def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:

@@ -10,7 +10,7 @@ from django.db import connections
 
 from human_feedback_site.feedback.backup.folders import copy_connection
 from human_feedback_site.feedback.backup.manifest import Database, Table
-from human_feedback_site.feedback.backup.postgresql import MADE_BY_MIGRATIONS, NEEDED_CLIPS
+from human_feedback_site.feedback.backup.postgresql import MADE_BY_MIGRATIONS, NEEDED_CLIPS, keys_in
 from human_feedback_site.feedback.errors import BackupError
 
 NAME = "site.sqlite3"
@@ -22,7 +22,7 @@ def path_of_database() -> Path:
     return Path(str(connections["default"].settings_dict["NAME"]))
 
 
-def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
+def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, set[str]]:
     """Copy a snapshot of the database; return a description, and the keys of clips in use."""
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
@@ -38,7 +38,7 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
             )
         needed = copy.execute(NEEDED_CLIPS).fetchall()
     tables = {name: Table((), count) for name, count in rows.items()}
-    return Database("sqlite", tables, migrations), needed
+    return Database("sqlite", tables, migrations), keys_in(needed)
 
 
 def first_row() -> str | None:

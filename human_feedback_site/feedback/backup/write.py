@@ -124,8 +124,7 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
             f"(migration {min(unknown)[1]}); back up with that version"
         )
     dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
-    database, needed = dump(folder, dict(leaves))
-    return database, {key for pair in needed for key in pair}
+    return dump(folder, dict(leaves))
 
 
 def _clips(folder: Path, needed: set[str], without_lost: bool) -> str:
