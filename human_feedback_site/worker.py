@@ -32,6 +32,7 @@ PATIENCE = 20.0
 LEAST_RATE = 250
 LINGER = 2.0  # seconds in which a client may still be sending on a connection that is about to close
 TICK = 1.0  # seconds between two checks of all connections
+PAUSE = 0.002  # seconds for which a worker that has accepted a connection leaves others to the other workers
 _TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -130,6 +131,7 @@ class BufferedWorker(Worker):  # type: ignore[misc]
         super().__init__(*args, **options)
         self._map: dict[int, Any] = {}  # waitress's servers, triggers and channels, by file descriptor
         self._checked = 0.0
+        self._accepts_from = 0.0
 
     def handle_exit(self, sig: int, frame: object) -> None:
         """Stop accepting connections after SIGTERM."""
@@ -154,15 +156,16 @@ class BufferedWorker(Worker):  # type: ignore[misc]
             log_socket_errors=False,
         ).adj
         adjustments.is_stopping = False
-        for server in self._servers():
+        self._listening = self._servers()
+        for server in self._listening:
             server.channel_class = _Channel
         while self.alive and self.ppid == os.getppid():
             crowded = len(self._map) > 0.8 * most
             self._turn(LINGER if crowded else self.cfg.keepalive)
 
         adjustments.is_stopping = True
-        for server in self._servers():
-            server.accepting = False
+        while self._listening:
+            server = self._listening.pop()
             server.socket.close()
             server.del_channel()  # but keep its trigger
         start = time.monotonic()
@@ -173,8 +176,13 @@ class BufferedWorker(Worker):  # type: ignore[misc]
 
     def _turn(self, keepalive: float) -> None:
         self.notify()
-        wasyncore.loop(timeout=TICK, use_poll=True, map=self._map, count=1)
+        accepts, count = time.monotonic() >= self._accepts_from, len(self._map)
+        for server in self._listening:
+            server.accepting = accepts
+        wasyncore.loop(timeout=TICK if accepts else PAUSE, use_poll=True, map=self._map, count=1)
         now = time.monotonic()
+        if len(self._map) > count:
+            self._accepts_from = now + PAUSE
         if now > self._checked + TICK:
             self._checked = now
             for channel in self._channels():

@@ -26,9 +26,10 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.models.querysets import judgments, live_leases, not_undone
+from human_feedback_site.feedback.models.querysets import live_leases, not_undone
 from human_feedback_site.feedback.queue.leases import end_leases, grant_again
 from human_feedback_site.feedback.queue.participants import AnsweredLease, answered_lease
+from human_feedback_site.feedback.queue.sql import lock_comparison, lock_participation
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import (
@@ -87,12 +88,10 @@ def _status_shown(status: str) -> str:
 
 
 def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    comparison = _lock(lease.comparison)  # so that concurrent answers wait for each other
+    comparison = lock_comparison(lease.comparison)  # so that concurrent answers wait for each other
     end_leases(Lease.objects.filter(comparison=comparison, labeler=lease.labeler))
-    participation = Participation.objects.select_for_update(no_key=True).get(
-        labeler=lease.labeler, experiment=lease.experiment
-    )
-    status = _status_of(lease, comparison, participation)
+    participation, judged = lock_participation(lease.labeler, lease.experiment, comparison.pk)
+    status = _status_of(lease, comparison, participation, judged=judged)
     label = Label.objects.create(
         uuid=answer.uuid,
         lease_id=lease.pk,
@@ -113,7 +112,9 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     return RecordedAnswer(answer.uuid, _status_shown(status), participation.part_answered, created=True)
 
 
-def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
+def _status_of(
+    lease: AnsweredLease, comparison: Comparison, participation: Participation, *, judged: bool
+) -> str:
     """Return a new answer's status; a labeler may have one standing label per pair and kind of check."""
     if participation.stopped_at is not None:
         return Label.Status.VOID
@@ -122,7 +123,7 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
             not_undone(), comparison=comparison, labeler=lease.labeler, status=lease.purpose
         )
         return Label.Status.VOID if checked.exists() else lease.purpose
-    if judgments().filter(comparison=comparison, labeler=lease.labeler).exists():
+    if judged:
         return Label.Status.VOID
     is_open = comparison.status == Comparison.Status.OPEN
     return Label.Status.COUNTED if is_open else Label.Status.SURPLUS
@@ -199,7 +200,7 @@ def record_undo(
     label = own.first()
     if label is None:
         raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": label_uuid})
-    comparison = _lock(label.comparison_id)
+    comparison = lock_comparison(label.comparison_id)
     label = own.get()  # reread under the lock: a surplus label may have been counted meanwhile
     known = Undo.objects.filter(label=label).first()
     if known is not None and known.uuid == undo_uuid:
@@ -221,11 +222,6 @@ def record_undo(
     if label.status == Label.Status.COUNTED:
         promote([] if keep_slot else [comparison.pk], changed=[comparison.pk])
     return undo, lease, True
-
-
-def _lock(comparison_id: int) -> Comparison:
-    # Don't join the experiment: its row would be read before waiting for the lock and could be stale.
-    return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)
 
 
 _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
@@ -254,7 +250,7 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
         raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": revision.label})
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
-    _lock(old.comparison_id)
+    lock_comparison(old.comparison_id)
     end_leases(Lease.objects.filter(comparison=old.comparison_id, labeler=labeler))  # before other rows
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_slot=True)
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)

@@ -379,6 +379,24 @@ def test_slow_but_steady_client_is_served(served: Site, monkeypatch: pytest.Monk
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
+def test_worker_leaves_the_next_connection_to_others(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = 0.0
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead))
+    monkeypatch.setattr(worker, "PAUSE", 60.0)
+    with (
+        served.connect(GET % (b"/", b"")) as first,
+        served.connect(GET % (b"/second", b"Connection: close\r\n")) as second,
+    ):
+        for _ in range(2):
+            while not first.recv(65536).endswith(b"/ -"):
+                pass
+            first.sendall(GET % (b"/", b""))
+        assert len(served.worker._channels()) == 1
+        ahead = 60.0
+        first.sendall(GET % (b"/", b""))
+        assert b"".join(iter(lambda: second.recv(65536), b"")).endswith(b"/second -")
+
+
 def test_keep_alive_and_pipelined_requests(served: Site) -> None:
     ahead = b"".join(GET % (path, b"") for path in (b"/a", b"/unchanged", b"/b"))
     answers = served.ask(ahead + GET % (b"/c", b"Connection: close\r\n"))
