@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from human_feedback_site.feedback.kinds import KINDS
+from teacher.settings.options import ASKED
 from tests.documents import PAGES, blocks_of, page_of
 from tests.waiting import completed
 
@@ -272,6 +274,20 @@ def test_nothing_is_pickled() -> None:
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), path
                 assert node.value.value is False, path
+
+
+def test_a_kind_of_question_is_named_by_its_own_files_and_the_list_of_kinds() -> None:
+    assert [(name, kind.size) for name, kind in KINDS.items()] == [(name, ASKED[name].size) for name in ASKED]
+    others = "|".join({*ASKED} - {"pair"})
+    named = re.compile(rf"[\"'`=~](?:(?:pair|{others}) )*({others})\b")
+    found = {
+        (str(path), name)
+        for path in (file.relative_to(ROOT) for package in PACKAGES for file in (ROOT / package).rglob("*.*"))
+        if path.suffix in {".py", ".html", ".js", ".css"} and not {"kinds", "migrations"} & {*path.parts}
+        for name in named.findall((ROOT / path).read_text())
+    }
+    listed = {("teacher/settings/options.py", name) for name in {*ASKED} - {"pair"}}
+    assert found == listed | {("teacher/settings/addresses.py", "rating")}  # words beside ratings
 
 
 PUBLIC = ("agents", "teacher")

@@ -53,8 +53,9 @@ def make_kind_sheets(album: Album) -> None:
     experiment = album.world.experiment
     pairs = experiment.comparisons.filter(kind="pair").exclude(status="cancelled").order_by("-step")[:2]
     keys = [key for pair in pairs for key in pair.keys]
-    for kind, act in (("graded", presses()), ("rating", presses()), ("best_worst", presses("2"))):
+    for kind in KINDS.keys() - {"pair"}:
         used = {f"{item}_key": key for item, key in zip(ITEMS[: KINDS[kind].size], keys, strict=False)}
+        act = presses("2") if KINDS[kind].size > 2 else presses()
         asked = Comparison.objects.create(
             experiment=experiment, uuid=uuid4(), kind=kind, phase="training", step=0, priority=1000, **used
         )

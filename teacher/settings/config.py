@@ -24,7 +24,7 @@ from teacher.settings.checks import (
     named_values,
     refuse,
 )
-from teacher.settings.options import FeedbackName, QueryConfig, RewardConfig, RunStage
+from teacher.settings.options import ASKED, FeedbackName, QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import reject_unused
 
@@ -125,9 +125,8 @@ class TeachConfig(SiteSettings):
     ] = "oracle"
     feedback: Annotated[
         FeedbackName,
-        "kind of question: pair = which of two clips is better; graded = slightly or clearly better; "
-        "rating = one clip, from 1 to 5; best_worst = the best and the worst of four clips; study = all "
-        "four in turn, compared on the experiment's page",
+        f"kind of question: {'; '.join(f'{name} = {asked.words}' for name, asked in ASKED.items())}; study = "
+        "all in turn, compared on the experiment's page",
     ] = "pair"
     num_timesteps: Annotated[int, "total environment steps, such as 5e6", "-t", COUNT] = 5_000_000
     agent: Annotated[
@@ -257,7 +256,7 @@ class TeachConfig(SiteSettings):
                 "teacher",
                 f"soft gives probabilities of pairs, and can't answer {self.feedback} questions; use noisy",
             )
-        if self.feedback != "graded" and self.queries.diversity != 1:
+        if (self.feedback == "study" or ASKED[self.feedback].size != 2) and self.queries.diversity != 1:
             yield (
                 "queries.diversity",
                 f"compares pairs, and has no effect with --feedback={self.feedback}; leave it out",

@@ -7,7 +7,7 @@ Each field of the frozen dataclasses is annotated with its help text and constra
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from teacher.errors import ConfigError
 from teacher.settings.checks import (
@@ -236,8 +236,27 @@ REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain", "model"
 """Values of predictor settings that files from earlier versions of RL-Teacher lack."""
 
 Selection = Literal["random", "active"]
-KindName = Literal["pair", "graded", "rating", "best_worst"]
-FeedbackName = Literal[KindName, "study"]
+
+
+class Asked(NamedTuple):
+    """What a kind of question asks, in words, and about how many segments."""
+
+    size: int
+    words: str
+
+
+ASKED: Mapping[str, Asked] = {
+    "pair": Asked(2, "which of two clips is better"),
+    "graded": Asked(2, "slightly or clearly better"),
+    "rating": Asked(1, "one clip, from 1 to 5"),
+    "best_worst": Asked(4, "the best and the worst of four clips"),
+}
+"""Kinds of questions, in the order of a study; their classes are in ``queries/kinds``."""
+if TYPE_CHECKING:
+    KindName: TypeAlias = str
+    FeedbackName: TypeAlias = str
+else:
+    KindName, FeedbackName = Literal[tuple(ASKED)], Literal[(*ASKED, "study")]
 """Questions of a run: of one kind or, to compare them, of all."""
 Uncertainty = Literal["probability", "logit", "label"]
 

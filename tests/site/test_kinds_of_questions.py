@@ -303,7 +303,7 @@ def test_labelers_read_what_they_are_asked(trainer: Trainer, browser: Browser, k
     trainer.put(highest_rating="a full flip")
     html = browser.client.get(f"/experiments/{trainer.name}/label").content.decode()
     assert f'data-state="loading" data-kind="{kind.name}"' in html
-    choices = re.findall(rf'data-kinds="{kind.name}" role="group".*?</div>', html, re.DOTALL)[0]
+    choices = re.findall(rf'data-kinds="{kind.name}"[^>]*role="group".*?</div>', html, re.DOTALL)[0]
     assert "best</bdi>" not in html
     pressed = set(re.findall(r'data-choice="(\w+)"', choices))
     assert pressed == {part for choice in kind.choices for part in choice.split(">")}

@@ -158,8 +158,7 @@ class LabelRequestSerializer(serializers.Serializer[Any]):
     lease = serializers.UUIDField()
     choice = serializers.ChoiceField(
         choices_of_all(),
-        help_text="A choice that the comparison's kind has. For `best_worst`, the places of the best and of "
-        "the worst clip.",
+        help_text="A choice that the comparison's kind has. Numbers are ratings, or places on the screen.",
     )
     response_ms = count(
         allow_null=True,

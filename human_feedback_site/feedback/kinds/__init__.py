@@ -1,14 +1,15 @@
 """Kinds of questions: how many clips are shown, which answers there are, and what they mean."""
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
 from human_feedback_site.feedback.kinds.base import CANT_TELL, ITEMS, Kind, on_screen
-from human_feedback_site.feedback.kinds.best_worst import BestWorst
-from human_feedback_site.feedback.kinds.pair import Graded, Pair
-from human_feedback_site.feedback.kinds.rating import Rating
 
-PAIR = Pair()
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (PAIR, Graded(), Rating(), BestWorst())}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+KINDS: Mapping[str, Kind] = {kind.name: kind() for kind in sorted(Kind.all, key=lambda kind: kind.order)}
+PAIR = KINDS["pair"]
 
 __all__ = ["CANT_TELL", "ITEMS", "KINDS", "PAIR", "Kind", "answers_of_all", "choices_of_all", "on_screen"]
 

@@ -23,24 +23,37 @@ class Kind(ABC):
     terms, such as ``first``. The two differ if the items are shown in reverse order (``swapped``).
 
     Attributes:
+        all: all kinds.
         name: name in the database, in the REST API and in exported tables.
+        order: place among the kinds in lists and studies.
         title: name on researchers' pages.
         size: number of clips in a question.
         item_names: what its items are called on researchers' pages, in order.
         texts: each answer but "can't tell", with its text.
         choice_texts: what each of ``texts`` is called on a screen with the items in order, with its text.
+        sentences: choices whose text doesn't say enough on its own, with one that does.
+        stacked_sentences: those that differ where one clip is above the other.
         first_share: preference for the first of two items, by answer; None if there are not two items.
         personal: True if answers can only be compared with the same labeler's; trainers get each of them.
     """
 
+    all: ClassVar[list[type["Kind"]]] = []
     name: ClassVar[str]
+    order: ClassVar[int]
     title: ClassVar[Promise]
     size: ClassVar[int]
     item_names: ClassVar[Sequence[Promise | str]]
     texts: ClassVar[Mapping[str, Promise | str]]
     choice_texts: ClassVar[Mapping[str, Promise | str]]
+    sentences: ClassVar[Mapping[str, Promise | str]] = {}
+    stacked_sentences: ClassVar[Mapping[str, Promise | str]] = {}
     first_share: ClassVar[Sequence[float] | None] = None
     personal: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Register the kind, if the class is one."""
+        if "name" in vars(cls):
+            cls.all.append(cls)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class BestWorst(Kind):
     """
 
     name: ClassVar[str] = "best_worst"
+    order: ClassVar[int] = 4
     title: ClassVar[Promise] = _("best and worst of four")
     size: ClassVar[int] = 4
     item_names: ClassVar[Sequence[Promise | str]] = ("1", "2", "3", "4")

@@ -13,6 +13,7 @@ class Pair(Scale):
     """Question which of two clips is better."""
 
     name: ClassVar[str] = "pair"
+    order: ClassVar[int] = 1
     title: ClassVar[Promise] = _("pairs")
     size: ClassVar[int] = 2
     item_names: ClassVar[Sequence[Promise | str]] = (_("First"), _("Second"))
@@ -25,6 +26,14 @@ class Pair(Scale):
         "left": _("Left"),
         "equal": _("Equal"),
         "right": _("Right"),
+    }
+    sentences: ClassVar[Mapping[str, Promise | str]] = {
+        "left": _("The left clip is better"),
+        "right": _("The right clip is better"),
+    }
+    stacked_sentences: ClassVar[Mapping[str, Promise | str]] = {
+        "left": _("The top clip is better"),
+        "right": _("The bottom clip is better"),
     }
     first_share: ClassVar[Sequence[float] | None] = (1.0, 0.5, 0.0)
 
@@ -45,6 +54,7 @@ class Graded(Pair):
     """Question which of two clips is better, clearly or slightly."""
 
     name: ClassVar[str] = "graded"
+    order: ClassVar[int] = 2
     title: ClassVar[Promise] = _("graded pairs")
     texts: ClassVar[Mapping[str, Promise | str]] = {
         "clearly_first": _("First is clearly better"),
@@ -59,6 +69,18 @@ class Graded(Pair):
         "equal": _("Equal"),
         "slightly_right": _("Right, slightly"),
         "clearly_right": _("Right, clearly"),
+    }
+    sentences: ClassVar[Mapping[str, Promise | str]] = {
+        "clearly_left": _("The left clip is clearly better"),
+        "slightly_left": _("The left clip is slightly better"),
+        "slightly_right": _("The right clip is slightly better"),
+        "clearly_right": _("The right clip is clearly better"),
+    }
+    stacked_sentences: ClassVar[Mapping[str, Promise | str]] = {
+        "clearly_left": _("The top clip is clearly better"),
+        "slightly_left": _("The top clip is slightly better"),
+        "slightly_right": _("The bottom clip is slightly better"),
+        "clearly_right": _("The bottom clip is clearly better"),
     }
     first_share: ClassVar[Sequence[float] | None] = (1.0, 1.0, 0.5, 0.0, 0.0)
 

@@ -17,11 +17,13 @@ class Rating(Scale):
     """Question how good a clip is, on a scale from 1 to 5."""
 
     name: ClassVar[str] = "rating"
+    order: ClassVar[int] = 3
     title: ClassVar[Promise] = _("ratings")
     size: ClassVar[int] = 1
     item_names: ClassVar[Sequence[Promise | str]] = (_("Clip"),)
     texts: ClassVar[Mapping[str, Promise | str]] = _TEXTS
     choice_texts: ClassVar[Mapping[str, Promise | str]] = _LEVELS
+    sentences: ClassVar[Mapping[str, Promise | str]] = _TEXTS
     personal: ClassVar[bool] = True
 
     def passes(self, answer: str, known: str) -> bool:

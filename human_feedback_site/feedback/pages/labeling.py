@@ -58,15 +58,21 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
     labeler, experiment = labeler_in(request, name)
     if text_to_answer(labeler, experiment) is not None:
         return redirect("consent", name)
+    page = _script_data(accounts.participation_of(labeler, experiment))
     context = {
         "experiment": experiment,
         "labeler": labeler,
         "may_manage": managed_by(request).filter(pk=experiment.pk).exists(),
-        "page": _script_data(accounts.participation_of(labeler, experiment)),
+        "page": page,
         "modules": MODULES,
         "kinds": [
-            {"template": f"pages/kinds/{name}.html", "texts": kind.texts} for name, kind in KINDS.items()
+            {"name": name, "template": f"pages/kinds/{name}.html", "texts": kind.texts}
+            for name, kind in KINDS.items()
         ],
+        "kinds_of_two": " ".join(name for name, kind in KINDS.items() if kind.size == 2),
+        "other_kinds": " ".join(name for name, kind in KINDS.items() if kind.size != 2),
+        "size": KINDS[page["kind"]].size,
+        "places": range(1, max(kind.size for kind in KINDS.values()) + 1),
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",
     }
     return render(request, "pages/label.html", context)
@@ -109,22 +115,11 @@ def _messages() -> dict[str, Any]:
         },
         "choices": {
             **{choice: text for kind in KINDS.values() for choice, text in kind.choices.items()},
-            **KINDS["rating"].texts,
-            "clearly_left": _("The left clip is clearly better"),
-            "slightly_left": _("The left clip is slightly better"),
-            "left": _("The left clip is better"),
-            "right": _("The right clip is better"),
-            "slightly_right": _("The right clip is slightly better"),
-            "clearly_right": _("The right clip is clearly better"),
+            **{choice: text for kind in KINDS.values() for choice, text in kind.sentences.items()},
             "undo": _("Undo"),
         },
         "choices_narrow": {
-            "clearly_left": _("The top clip is clearly better"),
-            "slightly_left": _("The top clip is slightly better"),
-            "left": _("The top clip is better"),
-            "right": _("The bottom clip is better"),
-            "slightly_right": _("The bottom clip is slightly better"),
-            "clearly_right": _("The bottom clip is clearly better"),
+            choice: text for kind in KINDS.values() for choice, text in kind.stacked_sentences.items()
         },
         "clip": _("Clip %(number)s") % {"number": "{number}"},
         "clips_away": _("The clips can’t be loaded; trying again."),

@@ -8,9 +8,6 @@ from human_feedback_site.feedback.queue.participants import Participant
 
 BLOCK = 10
 """Number of questions of one kind that a labeler gets in a row."""
-# Order of the kinds for each of four labelers. Each kind is once in each place and once before each other
-# (a balanced Latin square: Williams, 1949), so neither practice nor the kind before favors one of them.
-ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
 
 
 def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[str]:
@@ -27,5 +24,16 @@ def turns_of(who: Participant, ordinals: Sequence[int]) -> Sequence[str]:
 
 def kind_at(labeler: int, ordinal: int) -> str:
     """Return the kind at a position in the sequence of the labeler with this number, both counted from 0."""
-    order = ORDERS[labeler % len(ORDERS)]
+    orders = balanced_orders(len(KINDS))
+    order = orders[labeler % len(orders)]
     return tuple(KINDS)[order[ordinal // BLOCK % len(order)]]
+
+
+def balanced_orders(count: int) -> list[list[int]]:
+    """Return orders in which each number is equally often in each place and before each other.
+
+    Neither practice nor the kind before favors one of the kinds, then (Williams, 1949).
+    """
+    zigzag = [(place + 1) // 2 if place % 2 else -place // 2 for place in range(count)]
+    orders = [[(start + step) % count for step in zigzag] for start in range(count)]
+    return orders if count % 2 == 0 else [*orders, *(order[::-1] for order in orders)]

@@ -1,18 +1,19 @@
 """Kinds of questions: what is asked about segments, and which preferences follow from the answers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
 
 from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.errors import DataError
 from teacher.queries.kinds.base import Kind
-from teacher.queries.kinds.best_worst import BestWorst
-from teacher.queries.kinds.pair import Graded, Pair
-from teacher.queries.kinds.rating import Rating
-from teacher.settings.options import FeedbackName
+from teacher.settings.options import ASKED, FeedbackName
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Pair(), Graded(), Rating(), BestWorst())}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+KINDS: Mapping[str, Kind] = {name: Kind.named[name]() for name in ASKED}
 
 
 def kinds_of(feedback: FeedbackName) -> Sequence[Kind]:

@@ -12,7 +12,7 @@ from teacher.data.segments import Segment
 from teacher.errors import ConfigError
 from teacher.queries.judges import Judge, ScriptedTeacher
 from teacher.queries.selection import Ensemble, select_groups, sure_groups
-from teacher.settings.options import KindName, QueryConfig
+from teacher.settings.options import ASKED, KindName, QueryConfig
 from teacher.settings.teachers import Answerer, Perceived
 
 Decided = tuple[str, float | None]
@@ -25,20 +25,30 @@ class Kind(ABC):
     """Kind of question: which segments are asked about, how a judge answers, and what follows.
 
     Attributes:
-        name: name in settings and files.
-        size: number of segments in a question.
+        named: all kinds, by name.
+        name: name in settings and files, one of :data:`~teacher.settings.options.ASKED`.
         answers: all answers but "can't tell".
         question: sentence to ask people in a terminal or notebook.
         prompt: keys to type for each answer.
         compares_own_items: True if preferences between a question's own items follow from an answer.
     """
 
+    named: ClassVar[dict[str, type["Kind"]]] = {}
     name: ClassVar[KindName]
-    size: ClassVar[int]
     answers: ClassVar[Collection[str]]
     question: ClassVar[str]
     prompt: ClassVar[str]
     compares_own_items: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        """Register the kind, if the class is one."""
+        if "name" in vars(cls):
+            cls.named[cls.name] = cls
+
+    @property
+    def size(self) -> int:
+        """Number of segments in a question."""
+        return ASKED[self.name].size
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /

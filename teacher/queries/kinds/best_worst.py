@@ -20,7 +20,6 @@ class BestWorst(PerceivedKind):
     """
 
     name: ClassVar[KindName] = "best_worst"
-    size: ClassVar[int] = 4
     answers: ClassVar[Collection[str]] = [f"{best}>{worst}" for best, worst in permutations("1234", 2)]
     question: ClassVar[str] = "Which clips are the best and the worst?"
     prompt: ClassVar[str] = "best, then worst, such as 14; above: [1] [2], below: [3] [4]  [c]an't tell: "

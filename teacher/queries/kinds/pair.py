@@ -30,7 +30,6 @@ class Pair(Kind):
     """Question which of two segments is better."""
 
     name: ClassVar[KindName] = "pair"
-    size: ClassVar[int] = 2
     answers: ClassVar[Collection[str]] = CERTAIN.keys() - {CANT_TELL}
     question: ClassVar[str] = "Which clip is better?"
     prompt: ClassVar[str] = "[l]eft  [r]ight  [e]qual  [c]an't tell: "

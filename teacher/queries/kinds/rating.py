@@ -27,7 +27,6 @@ class Rating(PerceivedKind):
     """Question how good a segment is, on a scale from 1 to 5."""
 
     name: ClassVar[KindName] = "rating"
-    size: ClassVar[int] = 1
     answers: ClassVar[Collection[str]] = [str(level) for level in range(1, LEVELS + 1)]
     question: ClassVar[str] = "How good is the clip?"
     compares_own_items: ClassVar[bool] = False

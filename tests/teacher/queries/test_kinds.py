@@ -343,7 +343,7 @@ def test_questions_come_back_from_the_ledger(ledger: Ledger, memory_path: Path, 
 
 
 def test_a_kind_of_a_later_version_is_refused_in_one_line(ledger: Ledger) -> None:
-    ledger.write([question := Question(uuid4(), (make_segment(1),), "training", 0, "sketch")])  # type: ignore[arg-type]
+    ledger.write([question := Question(uuid4(), (make_segment(1),), "training", 0, "sketch")])
     ledger.decide([(question.uuid, "a circle", None)])
     with pytest.raises(DataError, match=r"questions of the kind sketch, but .* knows only pair, .*update"):
         list(preferences_in(ledger))

@@ -3,20 +3,20 @@
 import { Patience } from "../patience.js";
 
 /**
- * @import { Choice, KindName } from "./kinds.js"
+ * @import { Choice } from "./kinds.js"
  * @import { Messages } from "./screen.js"
  *
  * Response data that the page uses.
  * @typedef {"running" | "paused" | "finished"} ExperimentState
  * @typedef {{ url: string }} Clip
- * @typedef {{ uuid: string, comparison: string, kind: KindName, items: Clip[] }} Lease
+ * @typedef {{ uuid: string, comparison: string, kind: string, items: Clip[] }} Lease
  * @typedef {"warned" | "stopped" | "done"} Notice
  * @typedef {{ state: ExperimentState, prompt: string, answered: number, wanted: number | null }} Own
  * @typedef {Own & { waiting_for: number | null }} Situation
  * @typedef {Situation & { leases: Lease[], lost: string[], notice: Notice | null }} Leases
  * @typedef {{ status: "counted" | "surplus", answered: number }} Answered
  * @typedef {{ lease: Lease | null, answered: number }} Undone
- * @typedef {{ kind: KindName, items: Clip[], better: Choice, explanation: string, practice: boolean }} Example
+ * @typedef {{ kind: string, items: Clip[], better: Choice, explanation: string, practice: boolean }} Example
  * @typedef {{ answered: number, wanted: number }} Start
  * @typedef {{ step: number, answered: number | null, url: string }} Episode
  * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
@@ -31,7 +31,7 @@ import { Patience } from "../patience.js";
  * @property {string[]} recent UUIDs of the labels that can be undone, oldest first
  * @property {number} fps
  * @property {{ shown: number, practice: number }} lessons number of examples and practice questions
- * @property {KindName} kind kind of the newest question, for which the page looks until the first one is there
+ * @property {string} kind kind of the newest question, for which the page looks until the first one is there
  * @property {string} csrf_cookie
  * @property {Record<string, string>} urls
  * @property {Messages} messages

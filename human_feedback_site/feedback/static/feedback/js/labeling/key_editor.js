@@ -52,7 +52,7 @@ export class KeyEditor {
     if (event.repeat) return; // the key that pressed the button
     const key = keyToStore(event);
     if (key === "Escape") this.#cancel();
-    else if (isAllowed(key)) this.#change(/** @type {Shortcut} */ (this.#button.dataset.shortcut), key);
+    else if (isAllowed(key)) this.#change(this.#button.dataset.shortcut ?? "", key);
     else this.#say("key_refused");
   }
 

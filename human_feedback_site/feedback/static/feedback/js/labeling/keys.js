@@ -5,11 +5,9 @@ import { Kept } from "./kept.js";
 import { KINDS } from "./kinds.js";
 
 /**
- * @import { ChoiceKey, Kind } from "./kinds.js"
+ * @import { Kind } from "./kinds.js"
  *
- * @typedef {"replay" | "pause" | "slow" | "back" | "forward" | "undo" | "fullscreen" | "history" | "examples" |
- *   "episode" | "help"} Action
- * @typedef {ChoiceKey | Action} Shortcut
+ * @typedef {string} Shortcut name of a choice's key, or of an action
  */
 
 /**
@@ -17,17 +15,7 @@ import { KINDS } from "./kinds.js";
  * @type {Readonly<Record<Shortcut, string>>}
  */
 const DEFAULTS = {
-  left: "ArrowLeft",
-  right: "ArrowRight",
-  clearly_left: "Shift+ArrowLeft",
-  clearly_right: "Shift+ArrowRight",
-  equal: "ArrowUp",
-  cant_tell: "ArrowDown",
-  1: "1",
-  2: "2",
-  3: "3",
-  4: "4",
-  5: "5",
+  ...Object.assign({}, ...Object.values(KINDS).map(({ defaults }) => defaults)),
   replay: " ",
   pause: "p",
   slow: "s",
@@ -40,7 +28,7 @@ const DEFAULTS = {
   episode: "e",
   help: "?",
 };
-const SHORTCUTS = /** @type {Shortcut[]} */ (Object.keys(DEFAULTS));
+const SHORTCUTS = Object.keys(DEFAULTS);
 const CHOICE_KEYS = new Set(Object.values(KINDS).flatMap(({ keys }) => Object.keys(keys)));
 const SHIFT = "Shift+";
 /** Labels of the allowed keys that type no character. Browsers and assistive tools need the others. */
@@ -120,6 +108,12 @@ function isUsed({ keys }, shortcut) {
   return shortcut in keys || !CHOICE_KEYS.has(shortcut);
 }
 
+/** True if two shortcuts are in use for the same questions. @param {Shortcut} one @param {Shortcut} other */
+function together(one, other) {
+  const kinds = Object.values(KINDS);
+  return ![one, other].every((each) => CHOICE_KEYS.has(each)) || kinds.some(({ keys }) => one in keys && other in keys);
+}
+
 /**
  * Give a shortcut a key. Those that have this key already, and are in use for the same questions, get its old key.
  * @param {Record<Shortcut, string>} keys changed in place
@@ -128,10 +122,7 @@ function isUsed({ keys }, shortcut) {
  * @returns {Shortcut[]} the others
  */
 function give(keys, shortcut, key) {
-  const kinds = Object.values(KINDS).filter((kind) => isUsed(kind, shortcut));
-  const users = SHORTCUTS.filter(
-    (each) => each !== shortcut && keys[each] === key && kinds.some((kind) => isUsed(kind, each)),
-  );
+  const users = SHORTCUTS.filter((each) => each !== shortcut && keys[each] === key && together(each, shortcut));
   for (const user of users) keys[user] = keys[shortcut];
   keys[shortcut] = key;
   return users;
@@ -147,11 +138,14 @@ export class Keys {
   /** @type {Record<Shortcut, string>} */
   #keys;
   #box = element("character-keys", HTMLInputElement);
-  /** The kind of the question on screen. */
-  kind = KINDS.pair;
 
-  /** @param {string} account whose keys these are @param {string} space label of the space bar */
-  constructor(account, space) {
+  /**
+   * @param {string} account whose keys these are
+   * @param {string} space label of the space bar
+   * @param {Kind} kind of the question on screen
+   */
+  constructor(account, space, kind) {
+    this.kind = kind;
     const { keys, characters } = keptFor(account);
     this.#kept = keys;
     this.#space = space;
@@ -216,7 +210,7 @@ export class Keys {
     document.body.classList.toggle("no-character-keys", !this.#box.checked);
     element("reset-keys").hidden = this.#changed.length === 0;
     for (const each of all("[data-key]")) {
-      const key = this.#keys[/** @type {Shortcut} */ (each.dataset.key)];
+      const key = this.#keys[each.dataset.key ?? ""];
       const shown = each.tagName === "KBD";
       if (shown) each.textContent = this.label(key);
       if (each.dataset.unless) each.hidden = each.dataset.unless === each.textContent; // says what is beside it anyway
@@ -254,7 +248,7 @@ function stored(kept) {
 /** Return the valid keys among those stored in the browser. @param {string | null} value @returns {[Shortcut, string][]} */
 function read(value) {
   try {
-    const stored = /** @type {[Shortcut, string][]} */ (Object.entries(JSON.parse(value ?? "{}")));
+    const stored = Object.entries(JSON.parse(value ?? "{}"));
     return stored.filter(([shortcut, key]) => shortcut in DEFAULTS && isAllowed(key));
   } catch {
     return [];

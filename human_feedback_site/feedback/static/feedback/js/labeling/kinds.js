@@ -1,52 +1,38 @@
 // Kinds of questions: which clips they have, and which keys, buttons and clips give which choice.
 
+import { all } from "../dom.js";
+
 /**
- * @typedef {"pair" | "graded" | "rating" | "best_worst"} KindName
- * @typedef {"clearly_left" | "slightly_left" | "left" | "equal" | "right" | "slightly_right" | "clearly_right" |
- *   "cant_tell" | "1" | "2" | "3" | "4" | "5"} Press what a button, named by its `data-choice`, stands for
- * @typedef {Press | `${number}>${number}`} Choice in the screen's terms, as the site knows it
- * @typedef {"clearly_left" | "left" | "right" | "clearly_right" | "equal" | "cant_tell" |
- *   "1" | "2" | "3" | "4" | "5"} ChoiceKey shortcut that presses a button
+ * @typedef {string} Press what a button stands for: its `data-choice`
+ * @typedef {string} Choice in the screen's terms, as the site knows it
+ * @typedef {string} ChoiceKey shortcut that presses a button: its `data-key`
  *
  * @typedef {object} Kind
  * @property {Press[][]} clips for each clip in the order of the screen, the presses that call it the better one (the
  *   first is that of a click, the last that of a Shift+click), or none
- * @property {Partial<Record<ChoiceKey, Press>>} keys
- * @property {1 | 2} presses number of presses that make a choice
+ * @property {Record<ChoiceKey, Press>} keys
+ * @property {Record<ChoiceKey, string>} defaults original key of each shortcut
+ * @property {number} presses number of presses that make a choice
  */
 
 const CANT_TELL = "cant_tell";
 
-/** @type {Record<KindName, Kind>} */
-export const KINDS = {
-  pair: {
-    clips: [["left"], ["right"]],
-    keys: { left: "left", right: "right", equal: "equal", cant_tell: CANT_TELL },
-    presses: 1,
-  },
-  graded: {
-    clips: [["slightly_left", "clearly_left"], ["slightly_right", "clearly_right"]],
-    keys: {
-      left: "slightly_left",
-      right: "slightly_right",
-      clearly_left: "clearly_left",
-      clearly_right: "clearly_right",
-      equal: "equal",
-      cant_tell: CANT_TELL,
-    },
-    presses: 1,
-  },
-  rating: {
-    clips: [[]],
-    keys: { 1: "1", 2: "2", 3: "3", 4: "4", 5: "5", cant_tell: CANT_TELL },
-    presses: 1,
-  },
-  best_worst: {
-    clips: [["1"], ["2"], ["3"], ["4"]],
-    keys: { 1: "1", 2: "2", 3: "3", 4: "4", cant_tell: CANT_TELL },
-    presses: 2,
-  },
-};
+/** What a group of buttons says about its kind of questions. @param {HTMLElement} group @returns {Kind} */
+function kindOf(group) {
+  /** @type {NodeListOf<HTMLElement>} */
+  const buttons = group.querySelectorAll("[data-choice]");
+  const keyed = [...buttons].map((each) => [each.dataset.key, each.dataset.choice, each.getAttribute("aria-keyshortcuts")]);
+  const { clips = "", presses = 1 } = group.dataset;
+  return {
+    clips: clips.split(" ").map((each) => each.split(",").filter(Boolean)),
+    keys: Object.fromEntries(keyed),
+    defaults: Object.fromEntries(keyed.map(([key, , original]) => [key, original])),
+    presses: Number(presses),
+  };
+}
+
+/** The kinds of questions that this page can show, by name. @type {Record<string, Kind>} */
+export const KINDS = Object.fromEntries([...all(".answers")].map((group) => [group.dataset.kinds, kindOf(group)]));
 
 /** Return the indexes of the clips that a choice calls the best and the worst, or -1. @param {Kind} kind @param {string} choice */
 export function bestAndWorst({ clips }, choice) {
@@ -60,7 +46,7 @@ export function bestAndWorst({ clips }, choice) {
  */
 export function isClose(kind, choice, known) {
   if (choice === known) return false;
-  // For a rating. The difference from "can't tell" is NaN.
+  // For levels. The difference from "can't tell" is NaN.
   if (Math.abs(Number(choice) - Number(known)) <= 1) return true;
   const [ours, theirs] = [choice, known].map((each) => bestAndWorst(kind, each));
   const sameBest = ours.best >= 0 && ours.best === theirs.best;
@@ -70,13 +56,13 @@ export function isClose(kind, choice, known) {
 
 /** What has been pressed for the question on screen, until it makes a choice. */
 export class Selection {
-  #kind = KINDS.pair;
+  #presses = 1;
   /** @type {Press[]} */
   #pressed = [];
 
   /** Start again, with a question of this kind. @param {Kind} kind */
-  begin(kind) {
-    this.#kind = kind;
+  begin({ presses }) {
+    this.#presses = presses;
     this.#pressed = [];
   }
 
@@ -95,11 +81,11 @@ export class Selection {
     this.#pressed = [];
     if (press === CANT_TELL) return press;
     if (pressed.includes(press)) return null;
-    if (pressed.length + 1 < this.#kind.presses) {
+    if (pressed.length + 1 < this.#presses) {
       this.#pressed = [...pressed, press];
       return null;
     }
-    return /** @type {Choice} */ ([...pressed, press].join(">"));
+    return [...pressed, press].join(">");
   }
 
   /** Take back what was pressed. Returns false if that is nothing. */

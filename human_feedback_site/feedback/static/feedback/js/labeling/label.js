@@ -47,8 +47,7 @@ class Labeling {
     this.presence = new Presence();
     this.news = new News(new Kept(`rl-teacher.news.${page.account}.${page.experiment}`), page.messages.taught);
     this.beside = new Beside(this.api, this.screen, this.news, (state) => this.#told(state));
-    this.keys = new Keys(page.account, page.messages.space);
-    this.keys.kind = this.screen.kind;
+    this.keys = new Keys(page.account, page.messages.space, this.screen.kind);
     this.selection = new Selection();
     this.lessons = new Lessons(page, this.api, this.player, this.screen);
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);

@@ -105,7 +105,7 @@ async function showExamples(examples, nameOf) {
     const { best, worst } = bestAndWorst(KINDS[example.kind], example.better);
     frames[best]?.classList.add("better");
     frames[worst]?.classList.add("worse");
-    part(item, ".clips").dataset.kind = example.kind;
+    part(item, ".clips").dataset.size = String(frames.length);
     part(item, ".clips").append(...frames);
     part(item, ".verdict").textContent = nameOf(example.better);
     part(item, ".explanation").textContent = example.explanation;

@@ -3,8 +3,6 @@
 import { Emitter } from "./emitter.js";
 
 /**
- * @import { KindName } from "./kinds.js"
- *
  * @typedef {HTMLVideoElement | "unplayable"} Video
  */
 
@@ -25,7 +23,7 @@ export class Question {
 
   /**
    * @param {string | null} lease UUID of the lease; null for an example
-   * @param {KindName} kind
+   * @param {string} kind
    * @param {(Blob | null)[]} blobs clips in the order of the screen; null for one that could not be fetched
    */
   constructor(lease, kind, blobs) {

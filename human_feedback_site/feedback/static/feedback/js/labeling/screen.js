@@ -7,7 +7,7 @@ import { KINDS, bestAndWorst, isClose } from "./kinds.js";
  * @import { Counted } from "../dom.js"
  * @import { Episode, Example } from "./api.js"
  * @import { KeyText } from "./key_editor.js"
- * @import { Choice, KindName, Press } from "./kinds.js"
+ * @import { Choice, Press } from "./kinds.js"
  * @import { KeptEntry } from "./outbox.js"
  *
  * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "nothing_to_undo" | "practice_done" | "still_away" |
@@ -41,14 +41,14 @@ export class Screen {
   #starts = false;
   #main = part(document, "main");
   #clips = [...all(".stage .clip")];
-  /** @type {KindName} */
+  /** @type {string} */
   #kind;
   /** @type {State} */
   #state = "loading";
   /** False while the site can't be reached or has shut down. */
   reachable = true;
 
-  /** @param {Messages} messages texts in the user's language @param {KindName} kind */
+  /** @param {Messages} messages texts in the user's language @param {string} kind */
   constructor(messages, kind) {
     this.#messages = messages;
     /** Elements that contain the clips, in the order of the screen. */
@@ -62,17 +62,20 @@ export class Screen {
     return KINDS[this.#kind];
   }
 
-  /** @param {KindName} kind */
+  /** @param {string} kind */
   ask(kind) {
     if (kind === this.#kind) return;
-    this.#main.dataset.kind = this.#kind = kind;
+    this.#kind = kind;
     this.#renderKind();
   }
 
   #renderKind() {
+    const { clips } = this.kind;
+    Object.assign(this.#main.dataset, { kind: this.#kind, size: clips.length });
+    for (const each of all("[data-kinds]")) each.hidden = !each.dataset.kinds?.split(" ").includes(this.#kind);
     for (const [place, clip] of this.#clips.entries()) {
-      const [press] = this.kind.clips[place] ?? [];
-      clip.hidden = place >= this.kind.clips.length;
+      const [press] = clips[place] ?? [];
+      clip.hidden = place >= clips.length;
       const name =
         press && this.kind.presses === 1 ? this.nameOf(press) : filled(this.#messages.clip, { number: place + 1 });
       clip.setAttribute("aria-label", name);
