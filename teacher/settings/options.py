@@ -239,7 +239,7 @@ Selection = Literal["random", "active"]
 
 
 class Asked(NamedTuple):
-    """What a kind of question asks, in words, and about how many segments."""
+    """Description of a kind of question: the number of segments, and what is asked."""
 
     size: int
     words: str
