@@ -36,7 +36,7 @@ os.environ.pop("WEB_CONCURRENCY", None)  # only for production; gunicorn would f
 from gunicorn.app.base import BaseApplication
 
 from human_feedback_site.environment import read_count, read_list
-from human_feedback_site.private import make_private_folder
+from human_feedback_site.private import make_private_folder, random_code
 
 PORT = 8000  # first port to try unless TEACHER_PORT is set
 PORTS = 100  # number of ports to try
@@ -87,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
             "bind": options.bind,
             "public_url": options.public_url,
             "storage": options.storage,
+            "sign_in_code": os.environ["TEACHER_SIGN_IN_CODE"],
             "s3_endpoint_url": os.environ.get("S3_ENDPOINT_URL", "").strip(),
         }
         EmbeddedSite(folder, lock.fileno(), listener.detach(), announcement).run()
@@ -323,6 +324,7 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "TEACHER_STATE_DIR": str(state_dir),
         "TEACHER_INSTANCE_ID": instance,
+        "TEACHER_SIGN_IN_CODE": random_code(),
         "ALLOWED_HOSTS": ",".join([own_host, *read_list("ALLOWED_HOSTS")]),
     }
     if public_url:

@@ -41,7 +41,7 @@ POSTGRESQL_OPTIONS = {
 # them, because the site couldn't detect if a proxy has removed it.
 OWN_ADDRESSES = (
     *("accounts", "admin", "api", "experiments", "i18n", "j", "join"),
-    *("livez", "media", "metrics", "readyz", "session", "static", "w"),
+    *("livez", "media", "metrics", "readyz", "session", "static"),
 )
 _HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}

@@ -15,6 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 SECRET_KEY_MIN_LENGTH = 50  # as in Django's system check
 SECRET_KEY_MIN_DIFFERENT = 5  # minimum number of different characters, as in Django's system check
 METRICS_TOKEN_MIN_LENGTH = 32
+CODE_SYMBOLS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+CODE_LENGTH = 17  # symbols of a code that opens researchers' pages: 84 bits
 _KEY_RECIPE = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 
 
@@ -36,6 +38,11 @@ def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
             f"SECRET_KEY must be set if DATABASE_URL is set; make one with: {_KEY_RECIPE}"
         )
     return _saved_secret(state_dir / "secret_key")
+
+
+def random_code() -> str:
+    """Return a random code for a link that opens researchers' pages."""
+    return "".join(secrets.choice(CODE_SYMBOLS) for _ in range(CODE_LENGTH))
 
 
 def read_metrics_token(name: str) -> str | None:

@@ -44,6 +44,7 @@ gc.set_threshold(50_000, 20, 50)
 # State folder, URL and allowed hosts.
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
+SIGN_IN_CODE = os.environ.get("TEACHER_SIGN_IN_CODE", "")  # of the link that ``teach site`` prints
 PUBLIC_URL = read_public_url("TEACHER_PUBLIC_URL")  # URL that users open; None: each request's own URL
 _PUBLIC_ORIGINS = [origin_of(PUBLIC_URL)] if PUBLIC_URL else []
 _PATH = path_of(PUBLIC_URL)  # for example "/teacher" if the site shares its host with other sites

@@ -54,6 +54,7 @@ class World:
         self._chromium = chromium
         site = json.loads((folder / "state/site/lock").read_text())
         self.url = str(site["url"])
+        self._sign_in_code = site["sign_in_code"]
         os.environ["TEACHER_STATE_DIR"] = str(folder / "state")
         os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's event loop runs in this thread
@@ -100,12 +101,7 @@ class World:
     @contextmanager
     def researcher(self, path: str, size: tuple[int, int] = WIDE) -> Iterator[Page]:
         """Open a page signed in as the researcher."""
-        password = (self.folder / "state/admin_password").read_text().strip()
-        with self.page("/accounts/login/", size) as page:
-            page.get_by_label("Name").fill("admin")
-            page.get_by_label("Password").fill(password)
-            page.get_by_role("button", name="Sign in").click()
-            page.wait_for_url(self.url + "/")
+        with self.page(f"/j/{self._sign_in_code}", size) as page:
             page.goto(self.url + path)
             yield page
 
@@ -278,7 +274,7 @@ def run() -> Iterator[World]:
             command = [sys.executable, "-m", "teacher.teach", *TEACH, "-t", "400000", "--prompt", PROMPT]
             trainer = subprocess.Popen(command, cwd=folder, stdout=output)
         try:
-            while not re.search("Label here: ", said.read_text()):
+            while not re.search("Label and watch here: ", said.read_text()):
                 time.sleep(0.5)
             chromium = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]

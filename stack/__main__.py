@@ -24,7 +24,7 @@ from rich.markup import escape
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import StackError, State
-from stack.site import ADMIN, Site
+from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from teacher.errors import TeacherError
 from teacher.settings.arguments import INTERRUPTED, OneLineParser
@@ -194,9 +194,8 @@ def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
 def welcome(site: Site) -> str:
     """Return the start message, with Rich markup: how to open the site, run ``teach`` and stop the stack."""
     folder = site.folder
-    password = escape(_display_path(folder.admin_password))
     return (
-        f"\nOpen   [bold]{site.url}[/]  as {ADMIN}; the password is in {password}\n"
+        f"\nOpen   [bold]{site.url}/j/{folder.secrets().sign_in_code}[/]\n"
         f"Teach  [bold]. {escape(_shell_path(folder.env))}[/]\n"
         f"       [bold]{escape(_teach_command())} -p human -e ShortHopper-v1 -n NAME "
         "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]\n"

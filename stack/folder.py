@@ -33,6 +33,11 @@ def _secret() -> str:
     return secrets.token_hex(32)  # only letters and digits, so it never needs quoting
 
 
+def _code() -> str:
+    """Return a random code for the site's sign-in link, of the site's length and symbols."""
+    return "".join(secrets.choice("23456789abcdefghjkmnpqrstuvwxyz") for _ in range(17))
+
+
 @dataclass(frozen=True)
 class Secrets:
     """A stack's keys and passwords, random by default."""
@@ -42,6 +47,7 @@ class Secrets:
     redis_password: str = field(default_factory=_secret)
     s3_access_key: str = field(default_factory=_secret)
     s3_secret_key: str = field(default_factory=_secret)
+    sign_in_code: str = field(default_factory=_code)
 
 
 class Folder:
@@ -51,7 +57,6 @@ class Folder:
         self.path = path.resolve()
         self.logs = self.path / "logs"
         self.env = self.path / ENV_NAME
-        self.admin_password = self.path / "admin_password"
         self.token = self.path / "token"
         self._claims: dict[int, socket.socket] = {}
 

@@ -18,7 +18,6 @@ from stack.process import Service
 from stack.servers import S3, Redis, answer_of, program
 
 STORAGE = "s3://clips"
-ADMIN = "admin"
 _WEB_WORKERS = "2"
 _FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
 # The user's variables that services inherit.
@@ -131,6 +130,7 @@ class Site:
                 "DATABASE_URL": self.postgres.url,
                 "TEACHER_PUBLIC_URL": self.url,
                 "TEACHER_INSTANCE_ID": self.instance,
+                "TEACHER_SIGN_IN_CODE": self.folder.secrets().sign_in_code,
                 "TEACHER_STORAGE": STORAGE,
                 "TEACHER_STATE_DIR": str(self.folder.path),
             }

@@ -43,7 +43,7 @@ def test_demo_reaches_training(tmp_path: Path, no_opengl: dict[str, str], env_id
     printed = said.read_text()
     assert status == 130, printed
     assert bool(re.search(r"^ +steps +answered ", printed, re.MULTILINE)) == (enough > PRETRAINING)
-    assert printed.count("Label here: http://127.0.0.1:") == 1
+    assert printed.count("Label and watch here: http://127.0.0.1:") == 1
     assert f"--resume runs/{env_id}/demo-" in printed
     assert (printed.splitlines()[-1] == install_command()) == (env_id == "Pendulum-v1")
     assert "could not be shown" not in printed

@@ -23,6 +23,10 @@ class ExpiredError(FeedbackError):
     """The invitation has expired."""
 
 
+class LinkEndedError(FeedbackError):
+    """The link that a run or ``teach site`` printed no longer works, or was forged."""
+
+
 class UsedUpError(FeedbackError):
     """The invitation has reached its usage limit."""
 

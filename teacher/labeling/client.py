@@ -68,7 +68,7 @@ class Experiment:
         page_url: URL of the experiment's page, where researchers watch, pause and finish it.
         label_url: URL of the labeling page, for labelers who are signed in.
         invite_url: URL that signs in one labeler and redirects to the labeling page.
-        watch_url: URL that opens the experiment's page in any browser; None from sites before 0.2.
+        watch_url: URL whose holder labels, watches and manages the experiment; None from sites before 0.2.
     """
 
     name: str
@@ -80,6 +80,11 @@ class Experiment:
     label_url: str
     invite_url: str
     watch_url: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The link to print: ``watch_url`` or, from sites before 0.2, ``invite_url``."""
+        return self.watch_url or self.invite_url
 
 
 @dataclass(frozen=True)

@@ -44,25 +44,22 @@ class SiteHandle:
     Attributes:
         storage: the site's clip store, ``s3://bucket/prefix`` or a folder.
         instance_id: random ID of the site's process, which changes when the site is restarted.
+        sign_in_url: link that signs in the site's admin, until the site is restarted.
     """
 
     url: str
     token: str
     storage: str
     instance_id: str
+    sign_in_url: str
     _folder: "_StateFolder"
     _run_lock: IO[str]
     _starting: Backoff = field(default_factory=Backoff)
 
     @property
-    def admin_url(self) -> str:
-        """URL of the admin site."""
-        return f"{self.url}/admin/"
-
-    @property
-    def admin_password_file(self) -> Path:
-        """Path of the file that contains the ``admin`` user's password."""
-        return self._folder.state_dir / "admin_password"
+    def state_dir(self) -> Path:
+        """Folder that holds the site's database, clips, secrets and log."""
+        return self._folder.state_dir
 
     def revive(self) -> None:
         """Restart the site on the same port if it has died, without waiting for it to respond.
@@ -120,6 +117,7 @@ def ensure_site(
             token=read_token(folder.state_dir / "token"),
             storage=site["storage"] or str(folder.state_dir / "media"),
             instance_id=site["instance"],
+            sign_in_url=f"{site['public_url'] or site['url']}/j/{site.get('sign_in_code')}",
             _folder=folder,
             _run_lock=run_lock,
         )

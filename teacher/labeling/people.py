@@ -42,14 +42,12 @@ class Site:
 
     Attributes:
         revive: function that restarts the site if it has died; None for a site on a different machine.
-        welcome: lines to print at the start, such as how to sign in to the admin site.
     """
 
     url: str
     token: str
     storage: str
     revive: Callable[[], None] | None = None
-    welcome: tuple[str, ...] = ()
 
     @property
     def has_bucket(self) -> bool:
@@ -73,8 +71,7 @@ def open_site(options: SiteSettings, ledger: Ledger, parts: contextlib.ExitStack
     refuse_lost_database(Path(options.state_dir), ledger)
     handle = ensure_site(Path(options.state_dir), options.bind, options.public_url, options.storage)
     parts.callback(handle.release)
-    admin = f"Admin: {handle.admin_url}  user admin, password in {handle.admin_password_file}"
-    return Site(handle.url, handle.token, handle.storage, handle.revive, (admin,))
+    return Site(handle.url, handle.token, handle.storage, handle.revive)
 
 
 def ask_people(

@@ -315,14 +315,11 @@ def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
     collector = ask_people(site, ledger, experiment, stack, value_of(config.error_model))
     teaching.collector = collector
     found = collector.experiment
-    welcome = [
-        f"Label here: {found.invite_url}",
-        f"Watch, pause and finish the run here: {found.watch_url or found.page_url}",
-    ]
+    welcome = [f"Label and watch here: {found.url}"]
     if found.prompt != config.prompt:
         welcome.append(f"The prompt was changed on the site. Labelers see: {found.prompt}")
-    welcome += [*site.welcome, *about_lost(collector), *about_rendering(site)]
-    return found.invite_url, welcome
+    welcome += [*about_lost(collector), *about_rendering(site)]
+    return found.url, welcome
 
 
 def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:

@@ -46,8 +46,8 @@ class Opened:
     Attributes:
         videos: records videos of episodes; None if the run has none.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
-        address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
-        welcome: lines to print at the start, such as how to log in to the admin site.
+        address: link for labeling and watching; empty if the run uses a scripted teacher or no labels.
+        welcome: lines to print at the start, such as the link for labeling and watching.
     """
 
     metrics: Metrics | None = None
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def address(self) -> str:
-        """URL of the labeling page; empty if the run uses a scripted teacher or no labels."""
+        """Link for labeling and watching; empty if the run uses a scripted teacher or no labels."""
         return self.opened.address
 
     def __enter__(self) -> Self:

@@ -123,9 +123,9 @@ class Controls:
 
     @property
     def address(self) -> str:
-        """URL of the labeling page; empty if labels don't come from the site."""
+        """Link for labeling and watching; empty if labels don't come from the site."""
         collector = self._trainer.learning.collector
-        return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
+        return collector.experiment.url if isinstance(collector, HumanCollector) else ""
 
     def switch_to_true_reward(self) -> None:
         """Make ``step`` return true rewards until :meth:`switch_to_predicted_reward` is called."""

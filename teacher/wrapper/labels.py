@@ -194,7 +194,7 @@ def collector_of(
     )
     renderer = clips if clips.mode == "replay" else None  # the default renderer can encode captured frames
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)
-    notice = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
+    notice = (f"Label and watch here: {collector.experiment.url}", *about_lost(collector))
     print(*notice, sep="\n", flush=True)
     return collector
 

@@ -147,7 +147,7 @@ def test_embedded_site_and_runs_are_restored_while_in_use(run_dir: Path, tmp_pat
     assert len(before["feedback_label"]) == 1
     assert files_below(state / "media") == media
     assert (state / "secret_key").read_text() == secret
-    for name in ("site.sqlite3", "secret_key", "token", "admin_password"):
+    for name in ("site.sqlite3", "secret_key", "token"):
         assert (state / name).stat().st_mode & 0o077 == 0
     with closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as restored:
         assert restored.cursor == 7

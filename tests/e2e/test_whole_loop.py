@@ -40,15 +40,13 @@ class World:
 
     def finish(self) -> None:
         """Press Finish on the experiment's page, as the admin."""
-        site, password = self.site()["url"], (self.folder / "state" / "admin_password").read_text().strip()
+        site, code = self.site()["url"], self.site()["sign_in_code"]
         with requests.Session() as browser:
-            for address, form in (
-                ("accounts/login/", {"username": "admin", "password": password}),
-                (f"experiments/{self.experiment}/finish", {"confirm": "yes"}),
-            ):
-                browser.get(f"{site}/{address}").raise_for_status()
-                token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-                browser.post(f"{site}/{address}", form | token).raise_for_status()
+            browser.get(f"{site}/j/{code}").raise_for_status()
+            address = f"{site}/experiments/{self.experiment}/finish"
+            browser.get(address).raise_for_status()
+            token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+            browser.post(address, {"confirm": "yes"} | token).raise_for_status()
 
     def bots(self, count: int = 3) -> "subprocess.Popen[bytes]":
         options = ["--site", self.site()["url"], "--experiment", self.experiment, "--count", str(count)]

@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
+from django.core import signing
 from django.db import transaction
 from django.test import Client
 from django.urls import URLResolver, get_resolver
@@ -28,7 +29,6 @@ from human_feedback_site.feedback.services.accounts import (
     create_token,
     labeler_named,
     revoke_tokens,
-    watch_url,
 )
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import FILE_TYPES
@@ -165,8 +165,7 @@ PAGES = [
     Row("j/<str:token>", "GET", "/j/forged", (404,) * 6),
     Row("j/<str:token>", "GET", "{short}", (302, 200, 302, 200, 200, 200)),
     Row("j/<str:token>", "POST", "{short}", (302,) * 6),
-    Row("w/<str:token>", "GET", "/w/forged", (404,) * 6),
-    Row("w/<str:token>", "GET", "{watch}", (302,) * 6),
+    Row("j/<str:token>", "GET", "{owner_link}", (302,) * 6),
     Row("session", "GET", "/session", TO_ALL),
     Row("accounts/login/", "GET", "/accounts/login/", TO_ALL),
     Row("accounts/login/", "POST", "/accounts/login/", (302,) * 6, {"username": "ada", "password": PASSWORD}),
@@ -209,7 +208,7 @@ ENDPOINTS = [
 ]
 ROWS = PAGES + ENDPOINTS
 # What nobody gets: beside each there is a row of the same address with a link that is good.
-FORGED = {"/j/forged", "/join/forged", "/media/forged", "/w/forged"}
+FORGED = {"/j/forged", "/join/forged", "/media/forged"}
 MORE_METHODS = {
     "accounts/login/": {"PUT"},  # Django takes it for a POST
     "i18n/setlang/": METHODS,  # all but POST only lead on
@@ -291,9 +290,11 @@ def places_of(trainer: Trainer, browser: Browser, name: str) -> dict[str, object
         "key": f"{trainer.name}/{comparison}/first.mp4",
         "run_id": trainer.run_id,
         "invite": invite.pk,
-        "join": invites.link_of(invite, ""),
+        "join": f"/join/{signing.dumps({'invite': invite.pk}, salt=accounts.INVITE_SALT)}",
         "short": accounts.invite_url(trainer.experiment, name, ""),
-        "watch": watch_url(trainer.experiment, name, trainer.user.api_tokens.earliest("pk"), ""),
+        "owner_link": accounts.owner_url(
+            trainer.experiment, name, trainer.user.api_tokens.earliest("pk"), ""
+        ),
     }
 
 
@@ -379,7 +380,7 @@ def test_other_experiments_objects_are_not_found(
     shown = foreign["comparison"]
     clients["other"].post(f"/experiments/walker/examples/{shown}", {"better": "first"})
     removal = f"{E}examples/{{comparison}}/remove"  # of what need not be there
-    links = {"{join}", "{short}", "{watch}", "{clip}"}  # are good for everybody
+    links = {"{join}", "{short}", "{owner_link}", "{clip}"}  # are good for everybody
     named = [row for row in ROWS if "{" in row.path and row.path not in {removal, *links}]
     found = {(str(row), send(clients["owner"], row, foreign).status_code) for row in named}
     found |= {

@@ -340,7 +340,7 @@ def test_site_start_log(clock: SimulatedTime, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(embedded_site, "_LOG_BYTES", 10_000)
     monkeypatch.setattr(folder, "find_site", lambda: None)
     monkeypatch.setattr(folder, "spawn", spawn)
-    handle = SiteHandle("", "", "", "", folder, io.StringIO())
+    handle = SiteHandle("", "", "", "", "", folder, io.StringIO())
     end = clock.now + 24 * 3600.0
     while clock.now < end:
         handle.revive()

@@ -78,7 +78,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "page_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/",
         "label_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/label",
         "invite_url": "http://127.0.0.1:8000/j/1-2-ajs4-...",
-        "watch_url": "http://127.0.0.1:8000/w/1-2-ajs4-...",
+        "watch_url": "http://127.0.0.1:8000/j/1-2-ajs4-...",
     },
     "invite": {"invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox..."},
     "registered": {"registered": 1, "existing": 0},

@@ -96,7 +96,7 @@ def _experiment_json(request: Request, experiment: Experiment, labeler_name: str
         "page_url": accounts.page_url(experiment, base),
         "label_url": accounts.label_url(experiment, base),
         "invite_url": accounts.invite_url(experiment, labeler_name, base),
-        "watch_url": accounts.watch_url(experiment, labeler_name, request.auth, base)
+        "watch_url": accounts.owner_url(experiment, labeler_name, request.auth, base)
         if isinstance(request.auth, ApiToken)
         else accounts.page_url(experiment, base),
     }

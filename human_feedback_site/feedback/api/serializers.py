@@ -334,8 +334,8 @@ class ExperimentSerializer(serializers.Serializer[Any]):
         help_text="Link that signs the labeler in and opens the labeling page. Keep it secret."
     )
     watch_url = serializers.URLField(
-        help_text="Link that lets any browser watch, pause and finish the experiment, as long as the API "
-        "token works. Keep it secret."
+        help_text="Link whose holder labels, watches and manages the experiment, as long as the API token "
+        "works. Keep it secret."
     )
 
 

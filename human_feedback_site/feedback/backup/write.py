@@ -20,7 +20,8 @@ from human_feedback_site.feedback.backup.manifest import Database, Manifest, wri
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.store import media_store, name_of
 
-KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # files in the state folder
+# Files in the state folder; admin_password is that of a site made by 0.1.0.
+KEPT = ("secret_key", "token", "admin_password", "secrets.json")
 ENV = Path(".env")  # Docker Compose's settings, in the working directory
 
 

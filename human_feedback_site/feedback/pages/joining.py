@@ -1,4 +1,4 @@
-"""Ways in: invitation links, watch links, and rate-limited sign-in with a password; sign-out."""
+"""Ways in: invitations, links that runs print, and rate-limited sign-in with a password; sign-out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +18,11 @@ from django.utils.functional import Promise
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
 from human_feedback_site.feedback import errors
 from human_feedback_site.feedback.addresses import client_address
-from human_feedback_site.feedback.errors import TooManyAttemptsError, WithdrawnError
+from human_feedback_site.feedback.errors import LinkEndedError, TooManyAttemptsError
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.pages.sso.provider import sign_out_url
 from human_feedback_site.feedback.pages.views import WATCHED, message
@@ -44,6 +44,11 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
         410,
         _("This invitation was withdrawn"),
         _("Contact the researcher who sent it."),
+    ),
+    LinkEndedError: (
+        410,
+        _("This link no longer works"),
+        _("Open the link that was printed last. If the run has ended, “teach site” prints a new one."),
     ),
     errors.UsedUpError: (
         410,
@@ -74,13 +79,14 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
 @require_http_methods(["GET", "POST"])
 @never_cache
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Sign in the person who opens an invitation link.
+    """Sign in the person who opens an invitation, or a link that a run or ``teach site`` printed.
 
-    A confirmation page is shown first if joining would sign out a different user, or if it would count as a
-    use and the invitation is anonymous or has a use limit.
+    For an invitation, a confirmation page is shown first if joining would sign out a different user, or if it
+    would count as a use and the invitation is anonymous or has a use limit.
     """
+    code = accounts.parse_code(token)
     try:
-        response = _join(request, token)
+        response = _own(request, code) if code is not None and code.is_owners else _join(request, token)
     except tuple(REFUSALS) as error:
         response = _refusal(request, error)
     # The URL may contain a participant ID, which must not reach the next site as the referrer.
@@ -89,6 +95,14 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
+    if isinstance(error, BadSignature | LinkEndedError) and not isinstance(error, SignatureExpired):
+        try:
+            limits.count_wrong_token(client_address(request))
+        except TooManyAttemptsError as many:
+            text = _("Too many attempts. Try again in %(minutes)s min.") % {"minutes": many.minutes}
+            response = message(request, 429, _("Too many wrong links"), str(text))
+            response.headers["Retry-After"] = str(many.wait)
+            return response
     status, heading, text = next(REFUSALS[each] for each in type(error).__mro__ if each in REFUSALS)
     if isinstance(error, errors.UnknownParticipantError):
         return message(request, status, heading, text % {"names": ", ".join(error.names)})
@@ -96,7 +110,7 @@ def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _join(request: HttpRequest, token: str) -> HttpResponseBase:
-    number = accounts.kept_invite(token)
+    number = accounts.stored_invite(token)
     if number is None:
         labeler, experiment = accounts.accept_invite(token)
         return _obstacle(request, labeler, experiment) or _resume(request, labeler, experiment)
@@ -162,25 +176,27 @@ def _enter(request: HttpRequest, labeler: Labeler, experiment: Experiment) -> Ht
     return redirect("label", experiment.name)
 
 
-@require_safe
-@never_cache
-def watch(request: HttpRequest, token: str) -> HttpResponse:
-    """Let this session manage the link's experiment, and show the experiment's page.
+def _own(request: HttpRequest, code: accounts.Code) -> HttpResponse:
+    """Open the home page for the holder of a link that a run or ``teach site`` printed.
 
-    The user stays signed in. If no one is signed in, the link's labeler is; staff must enter their password.
+    A run's link lets this session manage the experiment. The user stays signed in, and may label it; if no
+    one is signed in, the link's labeler is. Staff must enter their password. ``teach site``'s link signs in
+    the site's admin.
     """
-    try:
-        experiment, api_token, labeler = accounts.open_link(token)
-    except (BadSignature, WithdrawnError) as error:
-        status = 410 if isinstance(error, SignatureExpired | WithdrawnError) else 404
-        text = _("Open the link that the run printed last, or sign in.")
-        return message(request, status, _("This link doesn’t work"), text)
-    if not request.user.is_authenticated:
-        if labeler is None or labeler.user.is_staff:  # a link alone must not give access to the admin
-            return redirect_to_login(reverse("experiment", args=[experiment.name]))
+    if not code.numbers:
+        admin = accounts.open_site_link(code)
+        if request.user != admin:
+            login(request, admin, backend=settings.AUTHENTICATION_BACKENDS[0])
+        return redirect("home")
+    experiment, api_token, labeler = accounts.open_owner_link(code)
+    if isinstance(request.user, User):
+        accounts.take_part(request.user, experiment)
+    elif labeler is None or labeler.user.is_staff:  # a run's link must not give access to the admin
+        return redirect_to_login(reverse("experiment", args=[experiment.name]))
+    else:
         login(request, labeler.user, backend=settings.AUTHENTICATION_BACKENDS[0])
     request.session[WATCHED] = request.session.get(WATCHED, {}) | {str(experiment.pk): api_token.digest}
-    return redirect("experiment", experiment.name)
+    return redirect("home")
 
 
 class SignInForm(AuthenticationForm):

@@ -31,7 +31,7 @@ from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
 _View = TypeVar("_View", bound=Callable[..., HttpResponseBase])
-WATCHED = "watched"  # session key: digest of the API token of each watch link opened, by experiment ID
+WATCHED = "watched"  # session key: digest of the API token of each owner link opened, by experiment ID
 
 
 def shows(view: _View) -> _View:
@@ -108,7 +108,7 @@ def managed(request: HttpRequest, name: str) -> Experiment:
 
 
 def managed_by(request: HttpRequest) -> QuerySet[Experiment]:
-    """Return the experiments that the user manages, and those whose watch links this session has opened."""
+    """Return the experiments that the user manages, and those whose owner links this session has opened."""
     managed, watched = experiments_to_manage(signed_in(request)), request.session.get(WATCHED)
     return managed | experiments_watched(watched) if watched else managed
 

@@ -1,9 +1,14 @@
-"""API tokens for trainers, labeler accounts, and the signed links that a run prints.
+"""API tokens for trainers, labeler accounts, and the codes of links, ``/j/CODE``.
 
-A link's code, such as ``1-2-b4yz-k7f3m2p9qx``, consists of the experiment's ID, the labeler's ID, the hour in
-which it was made, and a message authentication code of 49 bits, which must be guessed online.
-A watch link also depends on the API token of the trainer that requested it. The link, and every session that
-opened it, stops working once that token is revoked, replaced or expired, or its user is no longer staff.
+A code consists of numbers and a message authentication code, which must be guessed online:
+
+- ``5-k7f3m2p9qx``, a stored invitation: its ID, and 49 bits.
+- ``1-2-b4yz-k7f3m2p9qx``, a labeler's link from the API: the IDs of experiment and labeler, the hour in which
+  it was made, and 49 bits.
+- ``1-2-b4yz-k7f3m2p9qxhc4w8zt``, the owner link that a run prints: the same, and 84 bits. It also depends on
+  the API token of the trainer that requested it. The link, and every session that opened it, stops working
+  once that token is revoked, replaced or expired, or its user is no longer staff.
+- ``k7f3m2p9qxhc4w8zt``, the link that ``teach site`` prints: ``TEACHER_SIGN_IN_CODE``, 84 random bits.
 """
 
 import re
@@ -24,17 +29,20 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare, salted_hmac
 from django.utils.http import base36_to_int, int_to_base36
 
-from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
+from human_feedback_site.feedback.errors import LinkEndedError, NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import MAX_LABELER_NAME, ApiToken, Experiment, Labeler, Participation
 from human_feedback_site.feedback.models.names import name_from, normalized
+from human_feedback_site.private import CODE_LENGTH, CODE_SYMBOLS
 
-INVITE_SALT, _WATCH_SALT = "feedback.invite", "feedback.watch"
+SITE_ADMIN = "admin"  # username of an embedded site's admin
+INVITE_SALT, _STORED_SALT, _OWNER_SALT = "feedback.invite", "feedback.invite.stored", "feedback.owner"
 TOKEN_DAYS = 365  # default lifetime of a token
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
-_SYMBOLS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-_SIGNATURE_LENGTH = 10
-_CODE = re.compile(rf"([0-9a-z]{{1,12}})-([0-9a-z]{{1,12}})-([0-9a-z]{{1,6}})-([{_SYMBOLS}]{{10}})")
+_LABELER_LENGTH = 10  # of the signatures in links that only let people label
+_SIGNATURE = rf"[{CODE_SYMBOLS}]{{{_LABELER_LENGTH}}}|[{CODE_SYMBOLS}]{{{CODE_LENGTH}}}"
+_CODE = re.compile(rf"((?:[0-9a-z]{{1,12}}-){{0,3}})({_SIGNATURE})")
 _HOUR = 3600
+_LINK_NUMBERS = 3  # in the codes of links for one labeler
 
 
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
@@ -108,20 +116,29 @@ def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
     """Return a short signed sign-in URL for a labeler invited to ``experiment``."""
     labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
-    code = make_code(experiment.pk, labeler.pk, INVITE_SALT)
-    return base_url.rstrip("/") + reverse("short-join", args=[code])
+    return _link(base_url, INVITE_SALT, (experiment.pk, labeler.pk, _this_hour()))
 
 
-def kept_invite(token: str) -> int | None:
-    """Return the ID of a link's stored invitation; None if a run printed the link."""
-    if parse_code(token) is not None:
+def stored_url(number: int, base_url: str) -> str:
+    """Return the URL of the stored invitation with this ID, always the same."""
+    return _link(base_url, _STORED_SALT, (number,))
+
+
+def stored_invite(token: str) -> int | None:
+    """Return the ID of a link's stored invitation; None for a labeler's link."""
+    code = parse_code(token)
+    if code is None:
+        number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
+        return number
+    if len(code.numbers) != 1:
         return None
-    number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
-    return number
+    if not code.check(_STORED_SALT):
+        raise signing.BadSignature("The code was not made by this site.")
+    return code.numbers[0]
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler and the experiment of an invitation link printed by a run.
+    """Return the labeler and the experiment of a labeler's link.
 
     Raises BadSignature, :class:`NotFoundError`, or :class:`WithdrawnError` if the labeler was removed.
     """
@@ -129,8 +146,8 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
     if code is None:
         claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
         number, named = claims["experiment"], Q(name=claims["labeler"])
-    elif code.check(INVITE_SALT):
-        number, named = code.experiment, Q(pk=code.labeler)
+    elif len(code.numbers) == _LINK_NUMBERS and code.check(INVITE_SALT):
+        number, named = code.numbers[0], Q(pk=code.numbers[1])
     else:
         raise signing.BadSignature("The code was not made by this site.")
     experiment = Experiment.objects.filter(pk=number).first()
@@ -170,6 +187,11 @@ def labeler_for(user: User, experiment: Experiment) -> Labeler:
         return labeler
     if user.pk != experiment.owner_id:
         raise NotFoundError(f"There is no experiment {experiment.name!r} that you can label.")
+    return take_part(user, experiment)
+
+
+def take_part(user: User, experiment: Experiment) -> Labeler:
+    """Let a user who owns the experiment, or opened its owner link, label it; return the labeler."""
     labeler, _ = Labeler.objects.get_or_create(
         user=user, defaults={"name": f"{user.username} (owner)"[:MAX_LABELER_NAME], "invited_by": user}
     )
@@ -207,74 +229,94 @@ def labeler_of(user: User) -> Labeler:
 
 
 @dataclass(frozen=True)
-class ShortCode:
+class Code:
     """Content of a code whose signature has not been checked yet."""
 
-    experiment: int
-    labeler: int
-    hour: int
+    numbers: tuple[int, ...]
     signature: str
+
+    @property
+    def is_owners(self) -> bool:
+        """Return True for a link that opens researchers' pages."""
+        return len(self.signature) == CODE_LENGTH
 
     def check(self, salt: str, secret: str = "") -> bool:
         """Return True if the code was made with this salt and secret; SignatureExpired if too long ago."""
         signatures = [
-            _signature(f"{salt}.{secret}", (self.experiment, self.labeler, self.hour), key)
+            _sign(f"{salt}.{secret}", self.numbers, len(self.signature), key)
             for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
         ]
         if not any(constant_time_compare(self.signature, each) for each in signatures):
             return False
-        if time.time() - self.hour * _HOUR > settings.INVITE_MAX_AGE_SECONDS:
+        is_dated = len(self.numbers) == _LINK_NUMBERS
+        if is_dated and time.time() - self.numbers[-1] * _HOUR > settings.INVITE_MAX_AGE_SECONDS:
             raise signing.SignatureExpired("The link is too old.")
         return True
 
 
-def make_code(experiment: int, labeler: int, salt: str, secret: str = "") -> str:
-    """Return a code for a kind of link (``salt``), which is valid only with the same ``secret``."""
-    numbers = experiment, labeler, int(time.time()) // _HOUR
-    signature = _signature(f"{salt}.{secret}", numbers, settings.SECRET_KEY)
-    return "-".join([*map(int_to_base36, numbers), signature])
-
-
-def parse_code(token: str) -> ShortCode | None:
-    """Return the content of a code, or None if ``token`` is something else, such as an earlier long token."""
+def parse_code(token: str) -> Code | None:
+    """Return the content of a code, or None if ``token`` is something else, such as a link of 0.1.0."""
     found = _CODE.fullmatch(token)
     if found is None:
         return None
-    experiment, labeler, hour = (base36_to_int(number) for number in found.groups()[:3])
-    return ShortCode(experiment, labeler, hour, found[4])
+    return Code(tuple(map(base36_to_int, found[1].split("-")[:-1])), found[2])
 
 
-def _signature(salt: str, numbers: tuple[int, ...], key: str | bytes) -> str:
+def _link(
+    base_url: str, salt: str, numbers: tuple[int, ...], secret: str = "", length: int = _LABELER_LENGTH
+) -> str:
+    signature = _sign(f"{salt}.{secret}", numbers, length, settings.SECRET_KEY)
+    code = "-".join([*map(int_to_base36, numbers), signature])
+    return base_url.rstrip("/") + reverse("join", args=[code])
+
+
+def _this_hour() -> int:
+    return int(time.time()) // _HOUR
+
+
+def _sign(salt: str, numbers: tuple[int, ...], length: int, key: str | bytes) -> str:
     digest = salted_hmac(salt, repr(numbers), secret=key, algorithm="sha256").digest()
     number, symbols = int.from_bytes(digest), ""
-    for _ in range(_SIGNATURE_LENGTH):
-        number, symbol = divmod(number, len(_SYMBOLS))
-        symbols += _SYMBOLS[symbol]
+    for _ in range(length):
+        number, symbol = divmod(number, len(CODE_SYMBOLS))
+        symbols += CODE_SYMBOLS[symbol]
     return symbols
 
 
-def watch_url(experiment: Experiment, labeler_name: str, token: ApiToken, base_url: str) -> str:
-    """Return a signed watch link under ``base_url``. It signs in ``labeler_name`` if no one is signed in."""
+def owner_url(experiment: Experiment, labeler_name: str, token: ApiToken, base_url: str) -> str:
+    """Return a link whose holder manages and labels the experiment, as ``labeler_name`` if not signed in."""
     labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
-    code = make_code(experiment.pk, labeler.pk, _WATCH_SALT, token.digest)
-    return base_url.rstrip("/") + reverse("watch", args=[code])
+    numbers = experiment.pk, labeler.pk, _this_hour()
+    return _link(base_url, _OWNER_SALT, numbers, token.digest, CODE_LENGTH)
 
 
-def open_link(link: str) -> tuple[Experiment, ApiToken, Labeler | None]:
-    """Return a watch link's experiment, its API token, and its labeler unless they were removed."""
-    code = parse_code(link)
-    if code is None:
-        raise signing.BadSignature("The link is not complete.")
-    experiment = Experiment.objects.filter(pk=code.experiment).first()
+def open_owner_link(code: Code) -> tuple[Experiment, ApiToken, Labeler | None]:
+    """Return an owner link's experiment, its API token, and its labeler unless they were removed.
+
+    Raises :class:`LinkEndedError` if the link is forged or too old, or its token no longer works.
+    """
+    experiment = Experiment.objects.filter(pk__in=code.numbers[:-2]).first()
     if experiment is None:
-        raise WithdrawnError("This link's experiment no longer exists.")
-    token = next((each for each in _tokens_of(experiment) if code.check(_WATCH_SALT, each.digest)), None)
+        raise LinkEndedError("This link's experiment does not exist.")
+    try:
+        token = next((each for each in _tokens_of(experiment) if code.check(_OWNER_SALT, each.digest)), None)
+    except signing.SignatureExpired as error:
+        raise LinkEndedError("This link is too old.") from error
     if token is None:
-        raise WithdrawnError("This link's API token no longer works.")
+        raise LinkEndedError("This link's API token no longer works.")
     invited = Labeler.objects.select_related("user").filter(
-        pk=code.labeler, invited_by=experiment.owner_id, experiments=experiment, user__is_active=True
+        pk=code.numbers[1], invited_by=experiment.owner_id, experiments=experiment, user__is_active=True
     )
     return experiment, token, invited.first()
+
+
+def open_site_link(code: Code) -> User:
+    """Return the admin whom ``teach site``'s link signs in; LinkEndedError if it is not this site's."""
+    is_right = bool(settings.SIGN_IN_CODE) and constant_time_compare(code.signature, settings.SIGN_IN_CODE)
+    admin = User.objects.filter(username=SITE_ADMIN, is_active=True).first() if is_right else None
+    if admin is None:
+        raise LinkEndedError("The site was restarted since it printed this link.")
+    return admin
 
 
 def _tokens_of(experiment: Experiment) -> QuerySet[ApiToken]:

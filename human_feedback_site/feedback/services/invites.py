@@ -13,11 +13,9 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core import signing
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
-from django.urls import reverse
 from django.utils import timezone
 
 from human_feedback_site.feedback.errors import (
@@ -76,9 +74,8 @@ def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
 
 
 def link_of(invite: Invite, base_url: str) -> str:
-    """Return a signed URL for the invitation under ``base_url``; links returned earlier keep working."""
-    token = signing.dumps({"invite": invite.pk}, salt=accounts.INVITE_SALT)
-    return base_url.rstrip("/") + reverse("join", args=[token])
+    """Return the invitation's URL under ``base_url``, always the same."""
+    return accounts.stored_url(invite.pk, base_url)
 
 
 def revoke(invites: QuerySet[Invite]) -> int:

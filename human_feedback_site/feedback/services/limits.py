@@ -40,10 +40,10 @@ def end_sign_in(name: str, address: str) -> None:
 
 
 def count_wrong_token(address: str) -> None:
-    """Count an invalid API token; raise :class:`TooManyAttemptsError` if the IP address sent too many.
+    """Count a wrong API token or link; raise :class:`TooManyAttemptsError` if an IP address sent too many.
 
-    Valid tokens are never rate-limited: 256 random bits can't be guessed, and a lab's trainers may share an
-    IP address.
+    Valid ones are never rate-limited: their random bits can't be guessed, and a lab's trainers and labelers
+    may share an IP address.
     """
     _count(_digest("token", network(address)), MOST_WRONG_TOKENS)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Comparison
-from human_feedback_site.feedback.services.accounts import watch_url
+from human_feedback_site.feedback.services.accounts import owner_url
 from tests.e2e.browser.conftest import PASSWORD, LabelingPage, Site, Storage, faults
 
 NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"
@@ -74,7 +74,7 @@ def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: 
     page = phone.page
     token = ApiToken.objects.create(user=site.owner, digest="0" * 64)
     link = site.invite()
-    page.goto(watch_url(site.experiment, "mia", token, site.url))
+    page.goto(owner_url(site.experiment, "mia", token, site.url))
     phone.open(link)
     expect(page.get_by_role("link", name="Experiment", exact=True)).to_be_visible()
     page.evaluate("for (const number of document.querySelectorAll('.bar b')) number.textContent = '1234'")
@@ -93,13 +93,13 @@ def test_tab_reaches_every_control_and_status_is_announced(
 ) -> None:
     labeling.begin(site, 1)
     reached = []
-    for _ in range(14):
+    for _ in range(15):
         page.keyboard.press("Tab")
         reached.append(page.evaluate(NAME))
     assert reached[0] == "Skip to content"
     controls = ["Pause P", "Replay Space", "Position in both clips", "1× Speed S", "Full screen F"]
     answers = ["← Left", "↑ Equal", "↓ Can’t tell", "Right →"]
-    assert reached[3:] == [*controls, *answers, "Z Undo", "H History"]
+    assert reached[3:] == ["Sign out", *controls, *answers, "Z Undo", "H History"]
     page.get_by_role("button", name="Equal").focus()
     page.wait_for_timeout(450)
     page.keyboard.press("Space")  # presses the button that has the focus

@@ -201,9 +201,10 @@ def test_starting_twice_says_where_the_first_is(stack: Stack) -> None:
 
 @pytest.mark.slow
 def test_no_secret_can_be_read_by_others(stack: Stack) -> None:
+    kept = json.loads((stack.folder / "secrets.json").read_text())
+    assert kept.pop("sign_in_code") in stack.output.read_text()  # is printed, for who started it
     secrets = [
-        *json.loads((stack.folder / "secrets.json").read_text()).values(),
-        (stack.folder / "admin_password").read_text().strip(),
+        *kept.values(),
         (stack.folder / "token").read_text().strip(),
     ]
     shown = " ".join(line for pid in family(stack.process.pid) for line in children(pid).values())
@@ -298,7 +299,7 @@ def test_stack_is_restored(stack: Stack, experiment: tuple[Experiment, UUID], tm
         clips = files_below(new / "s3/clips")
         assert len(clips) >= 2
         assert clips == files_below(old / "s3/clips")
-        for name in ("secrets.json", "token", "admin_password"):
+        for name in ("secrets.json", "token"):
             assert (new / name).read_text() == (old / name).read_text()
         assert command("--dir", str(new), "--backup", "second").returncode == 0
         first, second = (manifest_of(tmp_path / name)["database"] for name in ("first", "second"))

@@ -186,7 +186,7 @@ ONLY_POSTED = {
     *("use-as-example", "remove-example", "change", "invite", "pause", "resume", "reopen", "prompt", "act"),
     *("block", "readmit", "revoke", "consent-text", "forget", "logout", "set_language"),
 }
-NO_PAGES = {"export", "watch", "session", "answer-clip", "left-clip", "right-clip", "episode"} | {
+NO_PAGES = {"export", "long-join", "session", "answer-clip", "left-clip", "right-clip", "episode"} | {
     f"{item}-clip" for item in ITEMS
 }
 

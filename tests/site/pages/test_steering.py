@@ -1,4 +1,4 @@
-"""Pausing, resuming, finishing and rewording an experiment from its page or by a watch link."""
+"""Pausing, resuming, finishing and rewording an experiment from its page, and the links that open it."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,8 +12,11 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Experiment
-from human_feedback_site.feedback.services.accounts import create_token, rotate_token, watch_url
-from tests.site.conftest import RUN, Browser, Invited, Trainer
+from human_feedback_site.feedback.pages.views import account_key
+from human_feedback_site.feedback.services import limits
+from human_feedback_site.feedback.services.accounts import create_token, owner_url, rotate_token
+from human_feedback_site.private import random_code
+from tests.site.conftest import RUN, Browser, Invited, Trainer, client_of
 
 PATH = "/experiments/hopper/"
 STEPS = ("pause", "resume", "finish", "reopen", "prompt")
@@ -127,9 +130,10 @@ def test_invalid_prompts_are_refused(
 
 @pytest.fixture
 def links(trainer: Trainer) -> dict[str, str]:
-    """The two links that a run prints."""
+    """The link that a run prints, and the one for its labeler alone."""
     told = trainer.put()
-    return {name: told[f"{name}_url"].removeprefix("http://testserver") for name in ("invite", "watch")}
+    named = {"owner": "watch_url", "invite": "invite_url"}
+    return {name: told[field].removeprefix("http://testserver") for name, field in named.items()}
 
 
 def may_watch(client: Client) -> bool:
@@ -144,16 +148,20 @@ def may_watch(client: Client) -> bool:
     return allowed
 
 
-@pytest.mark.parametrize("order", [("invite", "watch"), ("watch", "invite"), ("watch",)])
-def test_both_links_in_one_browser_label_and_watch(links: dict[str, str], order: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("order", [("invite", "owner"), ("owner", "invite"), ("owner",)])
+def test_owner_link_labels_and_watches(links: dict[str, str], order: tuple[str, ...]) -> None:
     client = Client()
     for name in order:
-        assert client.get(links[name]).status_code == 302
+        to = client.get(links[name]).headers["Location"]
+        assert to == {"owner": "/", "invite": f"{PATH}label"}[name]
     assert may_watch(client)
     page, label = (client.get(PATH + each).content.decode() for each in ("", "label"))
     assert f'href="{PATH}label"' in page
     assert f'href="{PATH}"' in label
-    assert f'href="{PATH}"' in client.get("/").content.decode()
+    home = client.get("/").content.decode()
+    assert home.index(f'class="button" href="{PATH}label"') < home.index(
+        f'class="button quiet" href="{PATH}"'
+    )
     assert client.get("/admin/").status_code == 302
 
 
@@ -165,20 +173,22 @@ def test_labeler_without_link_only_labels(links: dict[str, str], invite: Invited
         assert f'href="{PATH}"' not in client.get(f"{PATH}label").content.decode()
 
 
-def test_watch_link_is_for_one_experiment(trainer: Trainer, links: dict[str, str], invite: Invited) -> None:
+def test_owner_link_is_for_one_experiment(trainer: Trainer, links: dict[str, str], invite: Invited) -> None:
     other = Experiment.objects.create(owner=trainer.user, name="other", run_id=uuid4(), **RUN)
-    zoe = invite("zoe").client
-    account = zoe.get("/session").json()
-    zoe.get(links["watch"])
-    assert zoe.get("/session").json() == account
-    assert zoe.get(PATH).status_code == 200
+    stranger = User.objects.create_user("eve")  # signed in, but not a labeler
+    for client in (invite("zoe").client, client_of(stranger)):
+        account = client.get("/session").json()
+        client.get(links["owner"])
+        assert client.get("/session").json() == account
+        assert client.get(PATH).status_code == client.get(f"{PATH}label").status_code == 200
+    zoe = client
     assert zoe.get(f"/experiments/{other.name}/").status_code == 404
 
 
-def test_watch_link_never_signs_staff_in(links: dict[str, str]) -> None:
+def test_owner_link_never_signs_staff_in(links: dict[str, str]) -> None:
     User.objects.filter(labeler__name="you").update(is_staff=True)
     client = Client()
-    assert client.get(links["watch"]).headers["Location"] == f"/accounts/login/?next={PATH}"
+    assert client.get(links["owner"]).headers["Location"] == f"/accounts/login/?next={PATH}"
     assert client.get("/session").json() == {"account": None}
 
 
@@ -199,29 +209,63 @@ def demote(token: ApiToken) -> None:
 
 
 @pytest.mark.parametrize("end", [revoke, expire, rotate_token, narrow, demote])
-def test_watch_link_ends_with_its_token(
+def test_owner_link_ends_with_its_token(
     trainer: Trainer, links: dict[str, str], end: Callable[[ApiToken], object]
 ) -> None:
     watching = Client()
-    watching.get(links["watch"])
+    watching.get(links["owner"])
     assert may_watch(watching)
     end(trainer.user.api_tokens.earliest("pk"))
     create_token(trainer.user, experiment="other")
     assert not may_watch(watching)
-    late: Any = Client().get(links["watch"])
-    assert (late.status_code, "last" in late.content.decode()) == (410, True)
+    late: Any = Client().get(links["owner"])
+    assert (late.status_code, "teach site" in late.content.decode()) == (410, True)
 
 
-def test_old_watch_link_has_expired(links: dict[str, str], settings: Settings) -> None:
+def test_old_owner_link_has_expired(links: dict[str, str], settings: Settings) -> None:
     settings.INVITE_MAX_AGE_SECONDS = -1
-    assert Client().get(links["watch"]).status_code == 410
-    assert Client().get(links["watch"][:-1]).status_code == 404
+    assert Client().get(links["owner"]).status_code == 410
+    assert Client().get(links["owner"][:-1]).status_code == 404
 
 
-def test_invitation_is_no_watch_link(trainer: Trainer, links: dict[str, str]) -> None:
-    token = links["invite"].removeprefix("/j/")
-    assert Client().get(f"/w/{token}").status_code == 410
+def test_forged_owner_links_open_nothing(trainer: Trainer, links: dict[str, str]) -> None:
     stranger = User.objects.create(username="eve", is_staff=True)
     create_token(stranger)
-    forged = watch_url(trainer.experiment, "you", stranger.api_tokens.get(), "")
-    assert Client().get(forged).status_code == 410
+    numbers = links["owner"].rpartition("-")[0]
+    assert len(links["owner"].rpartition("-")[2]) == 17  # 84 bits
+    for forged in (
+        owner_url(trainer.experiment, "you", stranger.api_tokens.get(), ""),
+        f"{numbers}-{'2' * 17}",
+        f"/j/1-{'2' * 17}",
+        f"/j/zzzzzzzzzzzz-1-1-{'2' * 17}",
+        f"/j/{'2' * 17}",
+    ):
+        client = Client()
+        assert client.get(forged).status_code == 410
+        assert client.get("/session").json() == {"account": None}
+    kept = links["invite"].rpartition("-")
+    assert Client().get(f"{kept[0]}-{kept[2]}{'2' * 7}").status_code == 410
+
+
+def test_site_link_signs_the_admin_in(trainer: Trainer, settings: Settings, invite: Invited) -> None:
+    code = settings.SIGN_IN_CODE = random_code()
+    zoe = invite("zoe").client
+    assert zoe.get(f"/j/{code}").status_code == 410  # there is no admin
+    admin = User.objects.create_superuser("admin", password=None)
+    for client in (Client(), zoe):
+        assert client.get(f"/j/{code}").headers["Location"] == "/"
+        assert client.get("/session").json()["account"] == account_key(admin)
+        assert client.get("/admin/").status_code == 200
+        assert client.get(PATH).status_code == 200
+    for settings.SIGN_IN_CODE in (random_code(), ""):
+        assert Client().get(f"/j/{code}").status_code == 410
+    assert Client().get("/j/").status_code == 404
+
+
+def test_wrong_links_are_counted(links: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 2)
+    wrong = f"/j/1-1-1-{'2' * 10}", f"/j/1-1-1-{'2' * 17}", "/join/x:y"
+    answers = [Client().get(each) for each in wrong]
+    assert [each.status_code for each in answers] == [404, 410, 429]
+    assert 0 < int(answers[2].headers["Retry-After"]) <= 600
+    assert Client().get(links["owner"]).status_code == 302  # a good one is never refused

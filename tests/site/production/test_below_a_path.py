@@ -236,7 +236,7 @@ def test_commands_write_links_below_the_path(running: Below) -> None:
     name = running.put("commanded").name
     for options in ([], ["--site-url", running.url], ["--site-url", f"{running.proxy.url}{PATH}/"]):
         command = running.site.run("manage.py", "create_invite", name, "mia", *options)
-        assert command.stdout.startswith(f"{running.url}/join/"), command.stderr
+        assert command.stdout.startswith(f"{running.url}/j/"), command.stderr
     assert requests.get(command.stdout.strip(), timeout=60).url == f"{running.url}/experiments/{name}/label"
 
 

@@ -83,7 +83,7 @@ def _site_and_copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S
         contextlib.closing(sqlite3.connect(copy / "site.sqlite3")) as target,
     ):
         database.backup(target)
-    for name in ("secret_key", "admin_password", "token"):
+    for name in ("secret_key", "token"):
         shutil.copy2(state_dir / name, copy)
     yield handle, copy
     handle.release()

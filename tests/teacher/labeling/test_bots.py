@@ -318,7 +318,7 @@ def test_rewards_come_from_what_a_labeler_answers(
         site=options,
         log_dir=tmp_path / "logs",
     )
-    assert f"Label here: {env.address}" in capsys.readouterr().out
+    assert f"Label and watch here: {env.address}" in capsys.readouterr().out
     bot = Bot(site.url, "wrapped", site.token, "bot")
     bot.start()
     env.reset(seed=1)

@@ -106,7 +106,7 @@ def test_a_wrong_token_and_none_are_told_apart(site: SiteHandle, monkeypatch: py
 
 
 def test_the_site_of_this_machine_is_asked_where_it_runs(site: SiteHandle, tmp_path: Path) -> None:
-    state_dir = str(site.admin_password_file.parent)
+    state_dir = str(site.state_dir)
     assert "responds and accepts the token" in found("site", Machine("runs", state_dir, None, None)).detail
     assert "starts it on this machine" in found("site", Machine("runs", str(tmp_path), None, None)).detail
 

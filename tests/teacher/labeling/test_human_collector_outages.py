@@ -172,7 +172,7 @@ def test_clips_come_from_s3(s3_server: Any, s3_site: SiteHandle, start_asking: A
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
     stored = list((s3_server.root / s3_server.bucket / "people" / asking.settings.name).rglob("*.mp4"))
     assert len(stored) == 4
-    assert not (s3_site.admin_password_file.parent / "media").exists()
+    assert not (s3_site.state_dir / "media").exists()
     assert bots[0].error is None
 
 
