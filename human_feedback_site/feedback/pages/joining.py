@@ -99,8 +99,8 @@ def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
         try:
             limits.count_wrong_token(client_address(request))
         except TooManyAttemptsError as many:
-            text = _("Too many attempts. Try again in %(minutes)s min.") % {"minutes": many.minutes}
-            response = message(request, 429, _("Too many wrong links"), str(text))
+            wait = _("Too many attempts. Try again in %(minutes)s min.") % {"minutes": many.minutes}
+            response = message(request, 429, _("Too many wrong links"), wait)
             response.headers["Retry-After"] = str(many.wait)
             return response
     status, heading, text = next(REFUSALS[each] for each in type(error).__mro__ if each in REFUSALS)
