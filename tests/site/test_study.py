@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.pages.live import live_view_of
-from human_feedback_site.feedback.queue.study import BLOCK, kind_at
+from human_feedback_site.feedback.queue.study import BLOCK, balanced_orders, kind_at
 from human_feedback_site.feedback.selectors.experiments import learning_curves
 from human_feedback_site.feedback.selectors.monitoring import forget_crowd
 from human_feedback_site.feedback.selectors.study import StudyReport, study_of
@@ -40,14 +40,21 @@ def report_of(trainer: Trainer) -> StudyReport:
     return found
 
 
-def test_orders_are_balanced() -> None:
-    orders = [[kind_at(labeler, BLOCK * place) for place in range(4)] for labeler in range(4)]
-    for places in (*orders, *zip(*orders, strict=True)):
-        assert sorted(places) == sorted(KINDS)
+@pytest.mark.parametrize("count", range(2, 7))
+def test_orders_are_balanced(count: int) -> None:
+    orders = balanced_orders(count)
+    times = 1 + count % 2
+    assert len(orders) == count * times
+    assert all(sorted(order) == [*range(count)] for order in orders)
+    assert all(set(Counter(place).values()) == {times} for place in zip(*orders, strict=True))
     followed = Counter(pair for order in orders for pair in itertools.pairwise(order))
-    assert set(followed.values()) == {1}
-    assert len(followed) == 12
-    assert [kind_at(5, place) for place in range(40, 50)] == [kind_at(1, 0)] * 10
+    assert followed == dict.fromkeys(itertools.permutations(range(count), 2), times)
+
+
+def test_orders_of_four_kinds_stay() -> None:
+    assert balanced_orders(4) == [[0, 1, 3, 2], [1, 2, 0, 3], [2, 3, 1, 0], [3, 0, 2, 1]]
+    around, shown = BLOCK * len(KINDS), {kind_at(1, place) for place in range(BLOCK)}
+    assert shown == {kind_at(1, around)} == {[*KINDS][balanced_orders(len(KINDS))[1][0]]}
 
 
 @pytest.mark.both_databases
