@@ -249,6 +249,7 @@ ASKED: Mapping[str, Asked] = {
     "pair": Asked(2, "which of two clips is better"),
     "graded": Asked(2, "slightly or clearly better"),
     "rating": Asked(1, "one clip, from 1 to 5"),
+    "best_worst": Asked(4, "the best and the worst of four clips"),
 }
 """Kinds of questions, in the order of a study; their classes are in ``queries/kinds``."""
 if TYPE_CHECKING:

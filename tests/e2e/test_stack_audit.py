@@ -238,6 +238,7 @@ def test_a_fault_is_found_and_named(world: World, spoil: Callable[[World], None]
     [
         ("graded", (2, 1), "slightly_right", "slightly_first", "slightly_second"),
         ("rating", (2,), "4", "4", "cant_tell"),
+        ("best_worst", (0, 1, 2, 3), "1>4", "4>1", "1>4"),
     ],
 )
 def test_questions_of_any_kind_are_audited(

@@ -51,7 +51,7 @@ def no_database(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_site_whose_database_is_complete_is_ready(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    ready = {"status": "ready", "instance": "", "kinds": ["pair", "graded", "rating"]}
+    ready = {"status": "ready", "instance": "", "kinds": ["pair", "graded", "rating", "best_worst"]}
     assert (response.status_code, json.loads(response.content)) == (200, ready)
     assert "no-store" in response["Cache-Control"]
 

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.backup.postgresql import NEEDED_CLIPS, keys_in
 from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind
 from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Lease, Participation
 from human_feedback_site.feedback.selectors import crowd
-from human_feedback_site.feedback.services import aggregate, experiments, invites
+from human_feedback_site.feedback.services import aggregate, experiments, invites, moderation
 from tests.site.conftest import Browser, Invited, Trainer
 
 OTHERS = {name: kind for name, kind in KINDS.items() if name != "pair"}
@@ -116,9 +116,11 @@ def test_an_answer_the_kind_does_not_have_is_refused_and_the_lease_stays(
     ("kind", "changes", "pointer"),
     [
         ("rating", {"items": []}, "items"),
+        ("best_worst", {"items": None}, "items"),
         ("rating", {"first": {"key": "hopper/x.mp4"}}, "first"),
         ("graded", {"first": None}, "first"),
         ("pair", {"items": [{"key": "hopper/x.mp4"}] * 2}, "items"),
+        ("best_worst", {"gold": "1>1"}, "gold"),
         ("rating", {"gold": "6"}, "gold"),
         ("graded", {"gold": "first"}, "gold"),
         ("pair", {"gold": "cant_tell"}, "gold"),
@@ -136,6 +138,16 @@ def test_a_bad_question_is_refused_as_a_whole(
         each["pointer"] for each in json.loads(response.content)["errors"]
     ]
     assert not Comparison.objects.exists()
+
+
+def test_missing_clips_are_named(trainer: Trainer) -> None:
+    bad = question(trainer, KINDS["best_worst"])
+    bad["items"][2]["key"] = f"hopper/{uuid4()}/third.mp4"
+    response = trainer.send("POST", f"{trainer.path}/comparisons", {"comparisons": [bad]})
+    assert response.status_code == 422
+    assert [each["pointer"] for each in json.loads(response.content)["errors"]] == [
+        "#/comparisons/0/items/2/key"
+    ]
 
 
 @EVERY_OTHER
@@ -198,6 +210,9 @@ def test_undo_repeat_check_and_change_keep_the_order_of_the_clips(
         ("graded", "clearly_first", "equal", False),
         ("rating", "5", "4", True),
         ("rating", "5", "3", False),
+        ("best_worst", "1>4", "1>2", True),
+        ("best_worst", "1>4", "4>1", False),
+        ("best_worst", "1>4", "cant_tell", False),
     ],
 )
 def test_attention_checks(
@@ -271,6 +286,16 @@ def test_examples_show_the_known_answer_where_it_is(
         assert researcher_browser.get(f"/experiments/{trainer.name}/{address}").status_code == 200
 
 
+def test_a_decision_becomes_the_known_answer(trainer: Trainer, browser: Browser) -> None:
+    ask(trainer, KINDS["best_worst"])
+    [lease] = lease_of(browser)
+    browser.answer(lease, choice_for(lease, "2>3"))
+    every = Comparison.objects.all()
+    assert moderation.make_gold(every, "first") == 0
+    assert moderation.make_gold(every) == 1
+    assert Comparison.objects.get().gold == "2>3"
+
+
 @EVERY_KIND
 def test_labelers_read_what_they_are_asked(trainer: Trainer, browser: Browser, kind: Kind) -> None:
     ask(trainer, PAIR)
@@ -287,6 +312,7 @@ def test_labelers_read_what_they_are_asked(trainer: Trainer, browser: Browser, k
         "pair": "does this better.",
         "graded": "slightly",
         "rating": "Rate how well",
+        "best_worst": "worst",
     }
     assert said[kind.name] in Client().get(invites.link_of(invite, "")).content.decode()
 

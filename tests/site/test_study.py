@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from human_feedback_site.feedback.kinds import KINDS
-from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.pages.live import live_view_of
 from human_feedback_site.feedback.queue.study import BLOCK, balanced_orders, kind_at
 from human_feedback_site.feedback.selectors.experiments import learning_curves
@@ -15,9 +15,9 @@ from human_feedback_site.feedback.selectors.monitoring import forget_crowd
 from human_feedback_site.feedback.selectors.study import StudyReport, study_of
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 from tests.site.conftest import Invited, Trainer
-from tests.site.test_kinds_of_questions import ask, lease_of
+from tests.site.test_kinds_of_questions import ask, choice_for, lease_of
 
-SECONDS = {"pair": 2.0, "graded": 3.0, "rating": 1.0}
+SECONDS = {"pair": 2.0, "graded": 3.0, "rating": 1.0, "best_worst": 6.0}
 
 
 @pytest.fixture
@@ -81,6 +81,51 @@ def test_another_kind_is_asked_where_there_is_no_question_of_the_turn(
     ask(study, KINDS["graded"], 3)
     for name in ("mia", "leo", "zoe"):
         assert [lease["kind"] for lease in lease_of(invite(name))] == ["graded"]
+
+
+def test_the_report_finds_known_differences(study: Trainer, invite: Invited) -> None:
+    Experiment.objects.update(overlap=2)
+    for kind in KINDS.values():
+        ask(study, kind, 8)
+    for name, careless in (("mia", False), ("leo", True)):
+        browser = invite(name)
+        while leases := lease_of(browser, 8):
+            for lease in leases:
+                kind = KINDS[lease["kind"]]
+                wrong = careless and kind.name == "graded"
+                time = round(1000 * SECONDS[kind.name]) + len(Comparison.objects.filter(n_labels=0))
+                chosen = choice_for(lease, kind.classes[-1 if wrong else 0])
+                if kind.name == "best_worst" and careless:
+                    chosen = "cant_tell"
+                browser.answer(lease, chosen, response_ms=time)
+    curves = {
+        f"study/{kind}/{answers}": min(0.95, 0.5 + 0.1 * worth * place)
+        for kind, worth in (("pair", 1), ("graded", 1), ("rating", 0.5), ("best_worst", 2))
+        for place, answers in enumerate((10, 20, 40), 1)
+    }
+    values = {**curves, "study/held_out": 100.0}
+    study.post(f"{study.path}/points", {"points": [{"step": 9, "values": values}]})
+    found = report_of(study)
+    kinds = {each.kind.name: each for each in found.kinds}
+    assert found.minutes == pytest.approx(40 * 1.0 / 60, rel=0.05)  # ratings are the fastest
+    for name, each in kinds.items():
+        assert each.answers == 16
+        assert each.seconds == pytest.approx(SECONDS[name], abs=0.05)
+        assert each.seconds is not None
+        assert each.seconds_interval is not None
+        assert each.seconds_interval[0] <= each.seconds <= each.seconds_interval[1]
+        assert each.cant_tell.value == (0.5 if name == "best_worst" else 0)
+        if name != "best_worst":  # where one labeler of two can't tell, nobody agrees
+            assert each.consensus.value == (0 if name == "graded" else 1)
+    assert kinds["rating"].accuracy is not None
+    assert kinds["rating"].accuracy.value == pytest.approx(0.65)  # after 40 answers
+    assert kinds["pair"].accuracy is not None
+    assert kinds["pair"].accuracy.value == pytest.approx(0.7, abs=0.01)  # after 20
+    assert kinds["pair"].accuracy.low < 0.7 < kinds["pair"].accuracy.high
+    assert kinds["best_worst"].accuracy is None  # not known with so few answers
+    forget_crowd(study.experiment)
+    page = live_view_of(Experiment.objects.annotate(away_since=trainer_away_since()).get())
+    assert [row.answers for row in page["study"].rows] == [16] * 4
 
 
 def test_no_table_where_kinds_are_not_compared(trainer: Trainer) -> None:

@@ -145,7 +145,7 @@ def _overlap(one: Box, other: Box) -> bool:
     return across > 0.5 and down > 0.5
 
 
-ANSWERS = {"pair": 4, "graded": 6, "rating": 6}
+ANSWERS = {"pair": 4, "graded": 6, "rating": 6, "best_worst": 5}
 
 
 def expect_to_fit(page: Page, kind: str) -> None:

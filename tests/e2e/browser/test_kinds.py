@@ -5,6 +5,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from human_feedback_site.feedback.kinds import CANT_TELL, KINDS
+from human_feedback_site.feedback.models import Undo
 from tests.e2e.browser.conftest import LabelingPage, Site, faults
 
 Act = Callable[[Page], None]
@@ -133,6 +134,44 @@ def test_ratings(site: Site, labeling: LabelingPage) -> None:
     answer_by_each(site, labeling, [(key("ArrowLeft"), "2", "2")])
 
 
+def test_best_and_worst_of_four(site: Site, labeling: LabelingPage) -> None:
+    page = open_kind(site, labeling, "best_worst", 5)
+    step, chosen = page.locator(".step"), page.locator(".stage .frame.better")
+    labeling.watch()
+    for clear in ("2", "z", "Escape"):
+        page.keyboard.press("2")
+        expect(step).to_have_text("Best: 2. Now choose the worst.")
+        expect(chosen).to_have_attribute("data-number", "2")
+        expect(page.get_by_role("button", name="2", exact=True, pressed=True)).to_be_visible()
+        page.keyboard.press(clear)
+        expect(step).to_have_text("Choose the best")
+        expect(chosen).to_have_count(0)
+    acts: list[tuple[Act, str, str]] = [
+        (key("2", "4"), "2>4", "2>4/3>1"),
+        (clip(1, 3), "1>3", "1>3/4>2"),
+        (button("4", "1"), "4>1", "4>1/1>4"),
+        (key("3", "ArrowDown"), "cant_tell", "cant_tell"),
+    ]
+    answer_by_each(site, labeling, acts)
+    assert not Undo.objects.exists()
+    expect(chosen).to_have_count(0)
+    page.keyboard.press("1")
+    page.keyboard.press("z")  # takes back the best
+    page.keyboard.press("z")  # undoes the answer
+    labeling.expect_saved(3)
+    labeling.wait_for("judging")
+    answer_by_each(site, labeling, [])
+    page.keyboard.press("h")
+    oldest = page.get_by_role("listitem").last
+    expect(oldest.locator("video")).to_have_count(4)
+    oldest.get_by_role("button", name="Play or pause", exact=True).click()
+    expect(oldest.locator(".clips.playing")).to_be_visible()
+    oldest.get_by_role("combobox", name="Your answer").select_option("Best: 3, worst: 1")
+    oldest.get_by_role("button", name="Change").click()
+    expect(oldest.get_by_role("combobox")).to_have_value("3>1")
+    assert site.labels()[-1].answer == ("2>4" if site.labels()[0].swapped else "3>1")
+
+
 def test_the_script_knows_the_kinds_as_the_site_does(site: Site, labeling: LabelingPage) -> None:
     labeling.open(site.invite(), state="empty")
     script = labeling.page.locator("script[src$='label.js']").get_attribute("src")
@@ -160,3 +199,42 @@ def test_the_script_knows_the_kinds_as_the_site_does(site: Site, labeling: Label
         and CANT_TELL not in {choice, known}
         and kind.passes(*(kind.meaning_of(each, swapped=False) for each in (choice, known)))
     ]
+
+
+def test_the_kind_changes_from_question_to_question(site: Site, labeling: LabelingPage) -> None:
+    site.explain("1>4", "The first turns over.", kind="best_worst")
+    site.explain("4", "It nearly turns over.", practice=True, kind="rating")
+    site.add(1)
+    page = labeling.page
+    page.goto(site.invite())
+    examples = page.locator("#examples")
+    expect(examples.locator(".frame video")).to_have_count(4)
+    expect(examples).to_contain_text("Answer: Best: ")
+    for mark in ("better", "worse"):
+        expect(examples.locator(f".frame.{mark}")).to_have_count(1)
+    page.keyboard.press("Escape")
+    labeling.wait_for("practice")
+    main = page.locator("main")
+    expect(main).to_have_attribute("data-kind", "rating")
+    labeling.press("5")
+    expect(page.locator("#feedback.right")).to_contain_text("Close. Our answer: Rating: 4")
+    page.keyboard.press("Enter")
+    labeling.wait_for("judging")
+    expect(main).to_have_attribute("data-kind", "pair")
+    labeling.answer("ArrowLeft", 1)
+    labeling.wait_for("empty")
+    site.add(1, kind="rating")
+    labeling.come_back()
+    labeling.wait_for("judging")
+    expect(main).to_have_attribute("data-kind", "rating")
+    expect(page.get_by_role("button", name="Left", exact=True)).to_be_hidden()
+    labeling.answer("4", 2)
+    labeling.wait_for("empty")
+    expect(page.get_by_role("heading", name="Nothing to judge right now")).to_be_visible()
+    for left, kind in ((1, "rating"), (0, "pair")):
+        page.keyboard.press("z")
+        labeling.expect_saved(left)
+        labeling.wait_for("judging")
+        expect(main).to_have_attribute("data-kind", kind)
+    labeling.answer("ArrowRight", 1)
+    assert [label.choice for label in site.labels()] == ["left", "4", "right"]

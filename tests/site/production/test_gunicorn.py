@@ -54,7 +54,7 @@ def running(
 
 def test_log_is_json_with_one_line_per_request(running: Production) -> None:
     url = running.url
-    said = {"status": "ready", "instance": "", "kinds": ["pair", "graded", "rating"]}
+    said = {"status": "ready", "instance": "", "kinds": ["pair", "graded", "rating", "best_worst"]}
     assert requests.get(f"{url}/readyz", timeout=60).json() == said
     assert requests.head(f"{url}/readyz", timeout=60).status_code == 200
     requests.get(f"{url}/api/v1/experiments/x", headers={"X-Request-ID": "from-the-proxy"}, timeout=60)

@@ -184,7 +184,7 @@ def test_no_probability_without_votes(kind: Kind, rule: str) -> None:
     assert decide(0) == aggregation.Verdict(None, None, 0)
 
 
-@pytest.mark.parametrize("name", ["graded", "rating"])
+@pytest.mark.parametrize("name", ["graded", "rating", "best_worst"])
 def test_em_finds_careless_labelers_of_any_kind(name: str) -> None:
     rng, classes = random.Random(5), KINDS[name].classes
     truths = {item: rng.choice(classes) for item in range(150)}

@@ -63,6 +63,8 @@ def test_one_answer_and_unanimous_ones_are_the_decision(kind: Kind) -> None:
         ("rating", ["2", "5"], "3"),
         ("rating", ["5", "5", "1"], "5"),
         ("rating", ["cant_tell", "4", "4", "1"], "4"),
+        ("best_worst", ["1>4", "1>3", "2>4"], "1>4"),
+        ("best_worst", ["1>4", "4>1"], "cant_tell"),
     ],
 )
 def test_labelers_who_disagree_meet(kind: str, answers: list[str], expected: str) -> None:
@@ -78,6 +80,7 @@ def test_labelers_who_disagree_meet(kind: str, answers: list[str], expected: str
         ("graded", "equal", {"equal"}),
         ("rating", "1", {"1", "2"}),
         ("rating", "3", {"2", "3", "4"}),
+        ("best_worst", "1>4", {"1>4", "1>2", "1>3", "2>4", "3>4"}),
     ],
 )
 def test_attention_checks_are_passed_by_answers_close_to_the_known_one(

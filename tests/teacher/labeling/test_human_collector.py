@@ -215,7 +215,7 @@ def test_resume_continues(start_asking: Any, pairs: Pairs, tmp_path: Path) -> No
 
 # Questions of other kinds
 
-OTHER_KINDS: list[KindName] = ["graded", "rating"]
+OTHER_KINDS: list[KindName] = ["graded", "rating", "best_worst"]
 
 
 def questions_of(kind: KindName, pairs: Pairs, count: int) -> list[tuple[Segment, ...]]:
@@ -283,10 +283,27 @@ def test_ratings_of_two_labelers_are_kept_apart(start_asking: Any, pairs: Pairs,
     assert sum(labeler == first for _, labeler in told) == len(set(told)) // 2 == 3
 
 
+def test_open_questions_of_an_earlier_kind_are_asked_and_answered(
+    start_asking: Any, pairs: Pairs, tmp_path: Path
+) -> None:
+    with start_asking(kind="best_worst") as asking:
+        asking.publish(questions_of("best_worst", pairs, 2))
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger.write([Question(uuid4(), pairs[4], "training", 7)])  # not registered yet
+    ledger.close()
+    with start_asking(kind="rating") as asking:
+        asking.publish(questions_of("rating", pairs, 2))
+        asking.bots(1)
+        wait_until(lambda: asking.ledger.usable() == 5)
+        kinds = sorted(each.kind for each in asking.ledger.answered())
+    assert kinds == ["best_worst", "best_worst", "pair", "rating", "rating"]
+
+
 @pytest.mark.parametrize(
     ("kind", "known"),
     [
         ("graded", lambda first, second: "clearly_first" if first > second else "clearly_second"),
+        ("best_worst", lambda *of: f"{of.index(max(of)) + 1}>{of.index(min(of)) + 1}"),
         ("rating", None),
     ],
 )

@@ -35,7 +35,7 @@ from teacher.training.builder import open_run
 from teacher.training.loop import train
 from tests.teacher.conftest import MEMORY, make_segment
 
-NAMES: list[KindName] = ["pair", "graded", "rating"]
+NAMES: list[KindName] = ["pair", "graded", "rating", "best_worst"]
 
 
 def answered(
@@ -66,7 +66,7 @@ def test_a_perfect_teacher_implies_true_preferences(ledger: Ledger, kind: KindNa
     preferences = [each for each in answered(ledger, kind, ErrorModel(), returns) if each.value is not None]
     strict = [each for each in preferences if each.value != 0.5]
     assert ledger.usable() == 240 // KINDS[kind].size
-    assert len(preferences) == {"pair": 120, "graded": 120, "rating": 1160}[kind]
+    assert len(preferences) == {"pair": 120, "graded": 120, "rating": 1160, "best_worst": 300}[kind]
     # A rater's scale is what was seen so far, which changes at first.
     assert np.mean(list(map(is_right, strict))) >= (0.97 if kind == "rating" else 1)
     wrong = answered(ledger, kind, ErrorModel(mistake=1.0), returns)
@@ -82,6 +82,17 @@ def test_grades_tell_differences_above_the_median(ledger: Ledger) -> None:
     assert decisions(ledger) == expected
     assert [each.value for each in preferences] == [0.95, 0.95, 0.95, 0.95, 0.7, 0.5]
     assert [each.weight for each in preferences] == [1.0] * 6
+
+
+def test_best_and_worst_of_four_give_five_pairs(ledger: Ledger) -> None:
+    preferences = answered(ledger, "best_worst", ErrorModel(), [1, 4, 0, 2, 3, 3, 3, 3])
+    assert decisions(ledger) == ["2>3", "cant_tell"]
+    pairs = dict(zip(combinations(range(4), 2), (each.value for each in preferences), strict=False))
+    assert pairs == {(0, 1): 0, (0, 2): 1, (0, 3): None, (1, 2): 1, (1, 3): 1, (2, 3): 0}
+    assert [each.value for each in preferences[6:]] == [None] * 6
+    dataset = PreferenceDataset()
+    dataset.upsert(preferences)
+    assert (len(dataset), dataset.labels) == (5, 1)
 
 
 def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger) -> None:
@@ -108,6 +119,7 @@ def test_ratings_are_fifths_of_what_was_seen(ledger: Ledger) -> None:
     [
         ("pair", "second", "first"),
         ("graded", "clearly_second", "clearly_first"),
+        ("best_worst", "4>1", "1>4"),
         ("rating", "5", "1"),
     ],
 )
@@ -137,7 +149,7 @@ def test_noise_on_returns_gives_bradley_terry_probabilities(margin: float) -> No
     assert chosen == pytest.approx(preference(margin, 0.7), abs=0.01)
 
 
-@pytest.mark.parametrize("kind", ["graded", "rating"])
+@pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
 def test_judges_of_pairs_are_refused(ledger: Ledger, kind: KindName) -> None:
     items = tuple(make_segment(number) for number in range(KINDS[kind].size))
     collector = SyntheticTeacher(ledger, 1, oracle)
@@ -263,7 +275,7 @@ def test_two_labelers_compare_the_same_segments_on_their_own_scales() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "answer"),
-    [("rating", "6"), ("rating", "0"), ("graded", "first")],
+    [("rating", "6"), ("rating", "0"), ("best_worst", "1>1"), ("best_worst", "0>3"), ("graded", "first")],
 )
 def test_an_answer_that_the_kind_lacks_is_refused_in_one_line(
     ledger: Ledger, kind: KindName, answer: str
@@ -301,6 +313,8 @@ def test_attention_checks_have_clear_answers(kind: KindName) -> None:
         match kind:
             case "rating":
                 assert returns[0] >= 80 if answer == "5" else returns[0] < 20
+            case "best_worst":
+                assert min(gaps[0], gaps[-1]) > 15
             case _:
                 assert gaps[0] > 50
 
@@ -345,7 +359,7 @@ class Members:
         return self.returns[:, [segment.recipe.seed for segment in segments]]
 
 
-@pytest.mark.parametrize("kind", ["rating"])
+@pytest.mark.parametrize("kind", ["rating", "best_worst"])
 def test_no_group_is_asked_about_twice_and_none_has_a_segment_twice(kind: KindName) -> None:
     pool = SegmentPool(6)
     pool.add([make_segment(seed) for seed in range(9)])
@@ -358,6 +372,7 @@ def test_no_group_is_asked_about_twice_and_none_has_a_segment_twice(kind: KindNa
     rest = KINDS[kind].select(pool, 1000, None, None)
     assert len(rest) <= math.comb(9, KINDS[kind].size) - 6
     assert kind != "rating" or len(rest) == 3
+    assert KINDS["best_worst"].select(SegmentPool(6), 1, None, None) == []
 
 
 def test_active_selection_takes_the_groups_that_members_disagree_about() -> None:
@@ -365,7 +380,7 @@ def test_active_selection_takes_the_groups_that_members_disagree_about() -> None
     returns = random.normal(size=(3, 200)) * random.uniform(0, 3, size=200) ** 2
     config, members = QueryConfig(selection="active", candidates=20), Members(returns)  # all segments
     centered = returns - returns.mean(axis=1, keepdims=True)
-    for kind, size in (("rating", 1),):
+    for kind, size in (("rating", 1), ("best_worst", 4)):
         pool = SegmentPool(6)
         pool.add([make_segment(seed) for seed in range(200)])
         chosen = [
@@ -387,7 +402,7 @@ def test_active_selection_takes_the_groups_that_members_disagree_about() -> None
         )
 
 
-@pytest.mark.parametrize("kind", ["graded", "rating"])
+@pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
 def test_a_run_learns_from_any_kind(memory_path: Path, kind: KindName) -> None:
     config = TeachConfig(
         env_id="teacher/ShortReacher-v1", predictor="synth", name="x", feedback=kind, n_labels=40,

@@ -1,6 +1,7 @@
 """A study of kinds of questions: all take turns, and predictors of one are tested on held-out answers."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -8,17 +9,21 @@ from uuid import UUID
 import numpy as np
 import pytest
 from gymnasium import spaces
+from rich.console import Console
 
 from teacher.data.ledger import Ledger
-from teacher.data.preferences import Preference
+from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.queries.collector import SyntheticTeacher
 from teacher.queries.judges import ScriptedTeacher
 from teacher.queries.kinds import KINDS, preferences_in
-from teacher.queries.study import Study
+from teacher.queries.study import HELD_OUT, Study
 from teacher.reward.predictor import RewardPredictor
+from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import ErrorModel
+from teacher.training.builder import open_run
+from teacher.training.loop import train
 from tests.teacher.conftest import make_segment
 
 LENGTH = 6
@@ -52,6 +57,39 @@ def by_question(ledger: Ledger) -> dict[UUID, list[Preference]]:
     return found
 
 
+def test_predictors_of_one_kind_are_tested_on_the_same_held_out_questions(ledger: Ledger) -> None:
+    answer(ledger, 60)
+    points = Study(predictor).points(ledger)
+    assert {tag for tag in points if tag != "study/held_out"} == {
+        f"study/{kind}/{count}" for kind in KINDS for count in (10, 20, 40)
+    }
+    questions = by_question(ledger)
+    kinds = {each.uuid: each.kind for each in ledger.answered()}
+    tested = [own for uuid, own in questions.items() if uuid.int % HELD_OUT == 0 and kinds[uuid] != "rating"]
+    strict = [[each for each in own if each.value not in (None, 0.5)] for own in tested]
+    assert points["study/held_out"] == sum(map(bool, strict))
+    chosen = [uuid for uuid, kind in kinds.items() if kind == "best_worst" and uuid.int % HELD_OUT]
+    dataset, alone = PreferenceDataset(), predictor()
+    for uuid in chosen[:20]:
+        dataset.upsert(questions[uuid])
+    alone.fit(dataset)
+    shares = []
+    for own in filter(None, strict):
+        returns = [alone.segment_returns([each.first, each.second]) for each in own]
+        better = [(each.value or 0.0) > 0.5 for each in own]
+        right = [(one > two) == first for (one, two), first in zip(returns, better, strict=True)]
+        shares.append(np.mean(right))
+    assert points["study/best_worst/20"] == pytest.approx(np.mean(shares))
+
+
+def test_more_answers_predict_more(ledger: Ledger) -> None:
+    answer(ledger, 60)
+    points = Study(predictor).points(ledger)
+    few, many = (np.array([points[f"study/{kind}/{count}"] for kind in KINDS]) for count in (10, 40))
+    assert many.mean() > few.mean() > 0.6
+    assert min(many) > 0.8
+
+
 def test_fits_are_kept_and_few_answers_give_no_points(ledger: Ledger) -> None:
     made: list[RewardPredictor] = []
 
@@ -68,3 +106,19 @@ def test_fits_are_kept_and_few_answers_give_no_points(ledger: Ledger) -> None:
     assert fits == len(first) - 1
     assert study.points(ledger) == first
     assert len(made) == fits
+
+
+def test_a_run_asks_all_kinds_in_turn(memory_path: Path) -> None:
+    config = TeachConfig(
+        env_id="teacher/ShortReacher-v1", predictor="synth", name="x", feedback="study", n_labels=80,
+        num_timesteps=3000, no_videos=True, runs_dir=str(memory_path),
+    )  # fmt: skip
+    with open_run(config, Console(quiet=True)) as run:
+        assert train(run)
+        assert run.teaching is not None
+        kinds = Counter(each.kind for each in run.teaching.ledger.answered())
+        study = run.teaching.study
+        assert study is not None
+        points = study.points(run.teaching.ledger)
+    assert kinds == dict.fromkeys(KINDS, 20)
+    assert "study/best_worst/10" in points

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from teacher.data.ledger import Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
 from teacher.queries.kinds import preferences_in
+from teacher.queries.kinds.rating import SETTLING
 from teacher.reporting import trackers
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import RunSettings, TeachConfig
@@ -106,6 +108,24 @@ def test_finished_run_is_extended(run_dir: Path, capsys: pytest.CaptureFixture[s
     assert [(stage.num_timesteps, stage.n_labels) for stage in grown.stages] == [(2000, 20)]
     assert main(["--resume", str(run_dir)]) == 0
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] == steps
+
+
+@pytest.mark.usefixtures("short_rollouts", "here")
+def test_kinds_of_questions_change_and_train_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("-p synth -e Pendulum-v1 -n x -l 12 -L 6 -t 800 -V --feedback rating".split()) == 0
+    run_dir = Path("runs/Pendulum-v1/x")
+    assert main(["--resume", str(run_dir), *"-t 1600 -l 20 --feedback best_worst".split()]) == 0
+    assert "20 of 20 labels" in capsys.readouterr().out
+    assert load_config(run_dir)[0].feedback == "best_worst"
+    with contextlib.closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as ledger:
+        kinds = Counter(answered.kind for answered in ledger.answered())
+        held = PreferenceDataset()
+        held.upsert(preferences_in(ledger))
+    assert kinds == {"rating": 12, "best_worst": 8}
+    assert held.labels == 12 - SETTLING - 1 + 8  # the first rating that counts has no earlier one
+    assert SavedRun(run_dir).load_preferences().labels == held.labels
+    with pytest.raises(ConfigError, match=r"^--feedback: new questions need more training steps: "):
+        parse_arguments(["--resume", str(run_dir), "--feedback", "pair"])
 
 
 Save = Callable[..., str]

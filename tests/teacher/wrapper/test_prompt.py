@@ -76,10 +76,36 @@ def brightness(path: Path) -> list[float]:
     return [pixels[row, column] for row in (3, 22) for column in (3, 22)]
 
 
+def test_the_best_and_the_worst_of_four_are_typed(ledger: Ledger, tmp_path: Path) -> None:
+    collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
+    returns = np.random.default_rng(1).permuted(np.tile([-5.0, -2.0, 2.0, 5.0], (8, 1)), axis=1)
+    questions = [
+        tuple(make_segment(4 * row + at, true_return=value) for at, value in enumerate(values))
+        for row, values in enumerate(returns.tolist())
+    ]
+    collector.submit(questions, "training", 100, "best_worst")
+    places = set()
+
+    def typed(prompt: str) -> str:
+        assert "[3] [4]" in prompt
+        seen = brightness(tmp_path / "pair.gif")
+        best, worst = int(np.argmax(seen)), int(np.argmin(seen))
+        places.add(best)
+        return f" {best + 1} {worst + 1}"
+
+    assert collector.answer(read=typed) == 8
+    received = [each for each in collector.receive() if each.value is not None]
+    assert len(received) == 40
+    for each in received:
+        assert each.value == float(each.first.true_return > each.second.true_return)
+    assert len(places) > 1
+
+
 @pytest.mark.parametrize(
     ("kind", "lines", "decisions"),
     [
         ("rating", ["0", "6", "best", "12", "3", "c", ""], ["3", "cant_tell", "cant_tell"]),
+        ("best_worst", ["1", "11", "15", "123", "c", ""], ["cant_tell", "cant_tell"]),
         ("graded", ["x", "e", "can't tell"], ["equal", "cant_tell"]),
     ],
 )
@@ -96,7 +122,7 @@ def test_answers_that_a_kind_lacks_are_asked_again(
     assert [decision for _, decision in ledger.outcomes(0).values()] == decisions
 
 
-@pytest.mark.parametrize("kind", ["graded", "rating"])
+@pytest.mark.parametrize("kind", ["graded", "rating", "best_worst"])
 def test_a_scripted_teacher_answers_any_kind(wrap: Wrap, kind: KindName) -> None:
     env = wrap(feedback=kind, n_initial_prefs=24)
     play(env, 620)
