@@ -161,6 +161,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "state": "running",
         "answered": 120,
         "wanted": 700,
+        "waiting": 3,
         "start": None,
         "episode": {"step": 20480, "answered": 98, "url": "/media/ImhvcHBlci1mbGlwN..."},
         "episodes": [{"step": 20480, "answered": 98, "url": "/media/ImhvcHBlci1mbGlwN..."}],

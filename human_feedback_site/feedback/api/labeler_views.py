@@ -18,7 +18,7 @@ from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, by_side, user_of, valid
 from human_feedback_site.feedback.kinds import KINDS, on_screen
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Lease
+from human_feedback_site.feedback.models import Experiment, Lease, Participation
 from human_feedback_site.feedback.queue.leases import LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import (
     AnsweredLease,
@@ -46,6 +46,7 @@ def _lease_json(lease: Lease) -> dict[str, Any]:
     }
 
 
+Notice = Participation.Notice
 _STATE = ("state", "prompt", "fps", "answered", "wanted", "waiting_for", "notice")
 
 
@@ -151,7 +152,9 @@ class ProgressView(LabelerView):
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
         """Get all labelers' combined progress and the videos of the policy recorded during training."""
-        _, experiment = accounts.labeler_in(user_of(request), name)
+        participation = accounts.participation_in(user_of(request), name)
+        experiment, notice = participation.experiment, participant_of(participation).notice
+        judges = experiment.state == Experiment.State.RUNNING and notice in {None, Notice.WARNED}
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training
         shown = labeling.episodes(experiment) if experiment.show_episodes else []
@@ -163,6 +166,7 @@ class ProgressView(LabelerView):
             "state": experiment.state,
             "answered": counts.answered,
             "wanted": experiment.n_labels,
+            "waiting": labeling.count_waiting(participation.labeler, experiment) if judges else 0,
             "start": {"answered": counts.before_training, "wanted": needed} if waits else None,
             "episode": links[-1] if links else None,
             "episodes": links,

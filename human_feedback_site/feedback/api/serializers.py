@@ -244,6 +244,9 @@ class ProgressSerializer(serializers.Serializer[Any]):
     wanted = serializers.IntegerField(
         allow_null=True, help_text="Total number of labels the run asks for; null: no limit."
     )
+    waiting = serializers.IntegerField(
+        help_text="Number of comparisons that wait for an answer by this labeler; 99: that many or more."
+    )
     start = StartSerializer(
         allow_null=True,
         help_text="Progress toward the start of training; null once training has started, or if it does not "

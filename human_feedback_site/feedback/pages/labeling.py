@@ -43,7 +43,7 @@ MODULES = [
         *("dom", "media", "patience"),
         *("labeling/api", "labeling/beside", "labeling/controls", "labeling/downloads", "labeling/emitter"),
         *("labeling/kept", "labeling/key_editor", "labeling/keys", "labeling/kinds", "labeling/lessons"),
-        *("labeling/news", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
+        *("labeling/news", "labeling/notices", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
         *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
     )
 ]
@@ -130,7 +130,13 @@ def _messages() -> dict[str, Any]:
         "key_wanted": _("Press the new key, or Esc to cancel."),
         "keys_reset": _("All keys have been reset."),
         "keys_swapped": _("The keys {key} and {other} have been swapped."),
+        "left": {
+            form: ngettext("{progress}, about {count} minute", "{progress}, about {count} minutes", number)
+            for form, number in _FORMS.items()
+        },
         "nothing_to_undo": _("There is no answer to undo."),
+        "notice": _("New clips are waiting for you"),
+        "notices_blocked": _("This browser blocks notifications from this site."),
         "other_answer": _("Our answer:"),
         "everyone": _("Everyone: {progress}"),
         "of_all": _("{answered} of {wanted} answers"),

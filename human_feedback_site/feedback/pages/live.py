@@ -251,7 +251,6 @@ def _pace(
             _("spent waiting for answers"),
             _("Total time that training has waited for answers"),
         ),
-        _figure(f"{status.rate:.1f}", _("answers per minute"), _("In the last ten minutes")),
         _figure(
             _duration(None if is_over else status.minutes_left),
             _("until the last answer"),

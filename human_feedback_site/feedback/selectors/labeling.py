@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery, Window
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import Coalesce
 
 from human_feedback_site.feedback.kinds import CANT_TELL, PAIR, on_screen
@@ -30,6 +30,7 @@ from human_feedback_site.feedback.models.querysets import (
 
 UNDO_DEPTH = 20
 EPISODES = 6
+MOST_WAITING = 99
 _COUNT_SECONDS = 10
 
 
@@ -106,6 +107,16 @@ def count_answered(experiment: Experiment) -> AnsweredCounts:
 
     found: AnsweredCounts = cache.get_or_set(f"answered-{experiment.pk}", count, _COUNT_SECONDS)  # type: ignore[assignment]
     return found
+
+
+def count_waiting(labeler: Labeler, experiment: Experiment) -> int:
+    """Return the number of open comparisons that the labeler has not answered, up to ``MOST_WAITING``.
+
+    Other labelers may hold leases on them.
+    """
+    answered = Label.objects.filter(not_undone(), labeler=labeler, comparison=OuterRef("pk"))
+    unanswered = experiment.comparisons.filter(~Exists(answered), status=Comparison.Status.OPEN)
+    return unanswered[:MOST_WAITING].count()
 
 
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:

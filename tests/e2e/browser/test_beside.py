@@ -7,6 +7,7 @@ from playwright.sync_api import Page, ViewportSize, expect
 
 from human_feedback_site.feedback.models import Participation
 from tests.e2e.browser.conftest import LabelingPage, Site, faults
+from tests.e2e.browser.test_playback import HIDDEN
 from tests.site.conftest import new_invite
 
 AHEAD = 8
@@ -22,19 +23,19 @@ def test_progress_bar_counts_own_answers(site: Site, labeling: LabelingPage) -> 
         labeling.press(key)
         expect(text).to_have_text(f"{expected} of 3 answers before training starts")
         expect(bar).to_have_js_property("value", expected)
-    labeling.wait_for("empty")
+    labeling.wait_for("held")
     labeling.page.keyboard.press("z")
-    expect(text).to_have_text("2 of 3 answers before training starts")
+    expect(text).to_have_text("2 of 3 answers before training starts, about 1 minute")
     labeling.answer("ArrowLeft", 4)
     site.add(1)
     cache.clear()  # in which the count is kept for some seconds
     labeling.page.reload()
-    expect(text).to_have_text("4 of 100 answers")
+    expect(text).to_contain_text("4 of 100 answers, about ")
     _ask_for(12, site)
     labeling.come_back()
-    expect(text).to_have_text("You: 4 of 12 answers")
+    expect(text).to_have_text("You: 4 of 12 answers, about 1 minute")
     labeling.press("ArrowLeft")
-    expect(text).to_have_text("You: 5 of 12 answers")
+    expect(text).to_have_text("You: 5 of 12 answers, about 1 minute")
     expect(labeling.page.locator("#progress-of-all")).to_have_text("Everyone: 5 of 100 answers")
     assert bar.evaluate("(bar) => [bar.value, bar.max]") == [5, 12]
 
@@ -61,6 +62,53 @@ def test_empty_queue_shows_the_policy_over_time(site: Site, labeling: LabelingPa
     labeling.come_back()
     labeling.wait_for("judging")
     expect(labeling.page.locator(".strip video")).to_have_count(0)  # nothing plays unseen
+
+
+NOTIFICATION = """
+    window.notices = [];
+    window.Notification = class extends EventTarget {
+        static permission = "default";
+        static async requestPermission() { return Notification.permission = "granted"; }
+        constructor(title, { body }) { super(); notices.push(`${title}: ${body}`); }
+        close() { notices.push("closed"); }
+    };
+"""
+
+
+def test_last_pair_stays_during_a_short_wait_and_a_long_one_may_notify(
+    site: Site, labeling: LabelingPage, page: Page
+) -> None:
+    page.add_init_script(NOTIFICATION)
+    page.clock.install()
+    labeling.begin(site, 2)
+    expect(page).to_have_title("(2) hopper · RL-Teacher")
+    page.evaluate(HIDDEN)
+    labeling.press("ArrowLeft")
+    expect(page).to_have_title("(1) hopper · RL-Teacher")
+    labeling.answer("ArrowRight", 2)
+    labeling.wait_for("held")
+    expect(page).to_have_title("hopper · RL-Teacher")
+    assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
+    expect(page.locator(".panel:visible")).to_have_count(0)
+    page.keyboard.press("ArrowLeft")
+    site.add(1)
+    page.clock.run_for(2_600)
+    labeling.answer("ArrowUp", 3)
+    labeling.wait_for("held")
+    page.clock.run_for(3_000)
+    labeling.wait_for("empty")
+    expect(page.locator(".stage video:visible")).to_have_count(0)
+    page.get_by_role("button", name="Notify me", pressed=False).click()
+    expect(page.get_by_role("button", name="Notify me", pressed=True)).to_be_visible()
+    page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+    site.add(3)
+    page.clock.run_for(31_000)
+    expect(page).to_have_title("(3) hopper · RL-Teacher")
+    page.clock.run_for(31_000)
+    assert page.evaluate("notices") == ["New clips are waiting for you: Which one hops higher?"]
+    page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    labeling.wait_for("judging")
+    assert page.evaluate("notices.at(-1)") == "closed"
 
 
 def test_nine_pairs_are_loaded_ahead_for_offline_use(site: Site, labeling: LabelingPage) -> None:

@@ -222,7 +222,7 @@ def test_the_kind_changes_from_question_to_question(site: Site, labeling: Labeli
     labeling.wait_for("judging")
     expect(main).to_have_attribute("data-kind", "pair")
     labeling.answer("ArrowLeft", 1)
-    labeling.wait_for("empty")
+    labeling.wait_for("held")
     site.add(1, kind="rating")
     labeling.come_back()
     labeling.wait_for("judging")

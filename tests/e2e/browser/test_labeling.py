@@ -63,7 +63,7 @@ def test_each_way_to_answer_gives_one_label(site: Site, labeling: LabelingPage) 
         expect_one_more()
         page.wait_for_timeout(300)
         assert len(site.labels()) == answers, clumsily.__name__
-    labeling.wait_for("empty")
+    labeling.wait_for("held")
     labels = site.labels()
     decisions = [site.decision(label.comparison) for label in labels]
     assert decisions[:6] == ["first", "second", "second", "first", "equal", "cant_tell"]
@@ -80,7 +80,7 @@ def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPa
     expect(other.answered).to_have_text("1")
     other.press("ArrowLeft")
     other.expect_saved(2)
-    labeling.wait_for("empty")
+    labeling.wait_for("held")
     assert len({label.comparison_id for label in site.labels()}) == len(site.labels()) == 2
 
 

@@ -110,18 +110,18 @@ def test_other_pages_send_nothing_of_another_account(site: Site, labeling: Label
     assert site.labels() == []
 
 
-def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage, page: Page) -> None:
-    site.add(6)
+def test_time_left_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingPage, page: Page) -> None:
+    site.add(7)
     page.clock.install()
     labeling.open(site.invite())
-    pace, rest = page.locator("#pace"), page.locator("#break")
-    expect(pace).to_be_hidden()
-    for answered in range(1, 4):
+    rest, left = page.locator("#break"), page.locator("#progress-text")
+    for answered in range(1, 5):
+        expect(left).to_have_text(f"{answered - 1} of 100 answers")
         labeling.wait_for("judging")
         page.clock.run_for(20_000)
         page.keyboard.press("ArrowLeft")
         labeling.expect_saved(answered)
-    expect(pace).to_have_text(re.compile("[1-4][.][0-9] per minute"))  # beside those 20 s time goes by
+    expect(left).to_have_text(re.compile("4 of 100 answers, about [3-9][0-9] minutes"))  # time goes by, too
     expect(rest).to_be_hidden()
     page.evaluate(
         """for (const [key, value] of Object.entries(sessionStorage)) if (key.includes("pace")) {

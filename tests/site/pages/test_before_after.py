@@ -182,7 +182,9 @@ def test_progress_counts_the_pairs_of_everybody(trainer: Trainer, browser: Brows
     trainer.register(3)
     browser.answer(browser.lease()[0])
     progress = browser.get(f"{trainer.path}/progress")
-    assert (progress["answered"], progress["wanted"]) == (1, 700)
+    assert (progress["answered"], progress["wanted"], progress["waiting"]) == (1, 700, 2)
+    Experiment.objects.update(state="paused")
+    assert browser.get(f"{trainer.path}/progress")["waiting"] == 0
 
 
 def test_training_does_not_restart_after_an_undo(trainer: Trainer, browser: Browser) -> None:

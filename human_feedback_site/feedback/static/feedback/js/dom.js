@@ -75,7 +75,7 @@ export function localized(number) {
 
 /** Return the text for a number, which replaces `{count}`. @param {Counted} texts @param {number} count */
 export function counted({ one, other }, count) {
-  return filled(count === 1 ? one : other, { count: localized(count) });
+  return (count === 1 ? one : other).replace("{count}", localized(count));
 }
 
 /**

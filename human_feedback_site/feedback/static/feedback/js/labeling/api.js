@@ -20,7 +20,7 @@ import { Patience } from "../patience.js";
  * @typedef {{ answered: number, wanted: number }} Start
  * @typedef {{ step: number, answered: number | null, url: string }} Episode
  * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
- * @typedef {Count & { start: Start | null, episodes: Episode[] }} Progress
+ * @typedef {Count & { waiting: number, start: Start | null, episodes: Episode[] }} Progress
  *
  * Data that the site embeds in the labeling page.
  * @typedef {object} Page

@@ -1,7 +1,7 @@
 // Progress of the whole experiment, and videos of the policy's latest episodes.
 
 /**
- * @import { Api, Episode, ExperimentState, Progress } from "./api.js"
+ * @import { Api, Episode, Progress } from "./api.js"
  * @import { Choice } from "./kinds.js"
  * @import { News } from "./news.js"
  * @import { Screen } from "./screen.js"
@@ -31,7 +31,7 @@ export class Beside {
    * @param {Api} api
    * @param {Screen} screen
    * @param {News} news
-   * @param {(state: ExperimentState) => void} tell called with the experiment's state after each refresh
+   * @param {(progress: Progress) => void} tell called after each refresh
    */
   constructor(api, screen, news, tell) {
     this.#api = api;
@@ -74,8 +74,9 @@ export class Beside {
   }
 
   /** @param {Progress} progress */
-  #take({ state, answered, wanted, start, episodes }) {
-    this.#tell(state);
+  #take(progress) {
+    this.#tell(progress);
+    const { answered, wanted, start, episodes } = progress;
     // Use permanent URLs instead of the links in the response, which expire.
     const videos = episodes.map(({ step, answered }) => ({ step, answered, url: `${this.#api.urls.episodes}/${step}` }));
     const episode = videos.at(-1) ?? null;

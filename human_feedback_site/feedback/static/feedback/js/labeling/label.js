@@ -1,6 +1,6 @@
 // Main script of the labeling page: shows a question, takes the answer, and moves to the next question.
 
-import { written } from "../dom.js";
+import { element, written } from "../dom.js";
 import "../media.js";
 import { Api, Away, Failing, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
@@ -11,6 +11,7 @@ import { Keys } from "./keys.js";
 import { Selection } from "./kinds.js";
 import { Lessons } from "./lessons.js";
 import { News } from "./news.js";
+import { Notices } from "./notices.js";
 import { Outbox } from "./outbox.js";
 import { Pace, Patience } from "./pace.js";
 import { Player } from "./player.js";
@@ -21,7 +22,7 @@ import { Screen } from "./screen.js";
 import { Transport } from "./transport.js";
 
 /**
- * @import { ExperimentState, Lease, Leases, Notice, Page } from "./api.js"
+ * @import { ExperimentState, Lease, Leases, Notice, Page, Progress } from "./api.js"
  * @import { Actions } from "./controls.js"
  * @import { Choice, Press } from "./kinds.js"
  * @import { Entry, Saved } from "./outbox.js"
@@ -32,6 +33,8 @@ const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
 // Ignore answers sooner than this after a new question appears: they were meant for the previous one.
 const SETTLE_MS = 400;
+// A shorter wait for the next question isn't worth a panel: the last question stays in sight.
+const HELD_MS = 3_000;
 
 class Labeling {
   /** @param {Page} page */
@@ -46,7 +49,8 @@ class Labeling {
     this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
     this.presence = new Presence();
     this.news = new News(new Kept(`rl-teacher.news.${page.account}.${page.experiment}`), page.messages.taught);
-    this.beside = new Beside(this.api, this.screen, this.news, (state) => this.#told(state));
+    this.beside = new Beside(this.api, this.screen, this.news, (progress) => this.#told(progress));
+    this.notices = new Notices(new Kept(`rl-teacher.notices.${page.account}`));
     this.keys = new Keys(page.account, page.messages.space, this.screen.kind);
     this.selection = new Selection();
     this.lessons = new Lessons(page, this.api, this.player, this.screen);
@@ -64,6 +68,9 @@ class Labeling {
     this.retrying = false;
     this.shownAt = 0;
     this.timer = 0;
+    this.holdTimer = 0;
+    /** Number of questions that wait for the labeler, as the site knew it last. */
+    this.waiting = 0;
     this.patience = new Patience((isOver) => this.screen.offerFinish(isOver));
   }
 
@@ -128,7 +135,7 @@ class Labeling {
   /** Undo the first of two presses, or the last answer; its question returns once the site has confirmed. */
   undo() {
     if (this.#clear()) return;
-    if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
+    if (this.recalling || !["judging", "held", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
     if (this.lessons.practice) return;
     const label = this.recent.last;
     if (!label) {
@@ -158,6 +165,7 @@ class Labeling {
       history: () => screen.reachable && location.assign(this.page.urls.history),
       examples: () => this.#showExamples(),
       episode: () => this.beside.toggleEpisode(),
+      notify: async () => (await this.notices.toggle()) || screen.say("notices_blocked"),
       dismiss: () => this.news.close(),
       rebind: (button) => button && editor.begin(button),
       reset_keys: () => editor.reset(),
@@ -248,8 +256,12 @@ class Labeling {
     this.#render();
   }
 
-  /** Drop the questions of a finished experiment, even while the page is hidden. @param {ExperimentState} state */
-  #told(state) {
+  /** Use what a page learns even while it is hidden. @param {Progress} progress */
+  #told({ state, waiting }) {
+    this.waiting = waiting;
+    this.#countWaiting();
+    if (waiting && !this.player.question) this.notices.show(this.page.messages.notice, element("prompt").innerText);
+    // Drop the questions of a finished experiment.
     if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.lessons.practice) return;
     this.prefetch.refill();
   }
@@ -271,7 +283,7 @@ class Labeling {
     this.shownAt = performance.now();
     this.#render();
     // Release the old question's decoders later, because that takes a while.
-    if (before) setTimeout(() => before.release());
+    if (before) setTimeout(() => before.release(), this.screen.state === "held" ? HELD_MS : 0);
   }
 
   #fillScreen() {
@@ -410,6 +422,7 @@ class Labeling {
   #added(entry) {
     if (entry.experiment === this.experiment) this.recent.add(entry);
     if (entry.kind !== "label") return;
+    this.waiting -= 1;
     if (this.player.question?.lease === entry.lease) {
       this.#next();
       // Later, so that the next question doesn't wait for it.
@@ -420,19 +433,39 @@ class Labeling {
 
   #count() {
     const change = this.outbox.of(this.experiment).reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
-    this.screen.answered(this.saved + change, this.wanted);
-    this.screen.pace(this.pace.perMinute);
+    this.screen.answered(this.saved + change, this.wanted, this.pace.msEach);
+    this.#countWaiting();
     this.screen.unsaved(this.outbox.entries, (entry) => this.outbox.obstacle(entry));
+  }
+
+  #countWaiting() {
+    const here = this.prefetch.coming + (this.player.question ? 1 : 0);
+    this.screen.waiting(this.siteState === "running" ? Math.max(here, this.waiting) : 0);
   }
 
   #render() {
     if (this.lessons.practice) return;
-    const state = this.#state();
+    const state = this.#held(this.#state());
     if (state === this.screen.state) return;
     this.screen.state = state;
     // Losing the connection must not restart the wait.
-    if (["empty", "offline", "unreachable", "loading"].includes(state)) this.patience.wait();
+    if (["held", "empty", "offline", "unreachable", "loading"].includes(state)) this.patience.wait();
     else this.patience.end();
+  }
+
+  /** Return "held" instead of a wait that has just begun. @param {State} state @returns {State} */
+  #held(state) {
+    const isWait = ["empty", "loading", "recalling"].includes(state);
+    if (isWait && this.screen.state === "judging") {
+      this.holdTimer = setTimeout(() => {
+        this.holdTimer = 0;
+        this.#render();
+      }, HELD_MS);
+    }
+    if (isWait && this.holdTimer) return "held";
+    clearTimeout(this.holdTimer);
+    this.holdTimer = 0;
+    return state;
   }
 
   /** @returns {State} */
@@ -443,7 +476,7 @@ class Labeling {
     if (this.player.question) return "judging";
     if (this.siteState !== "running") return this.siteState;
     if (this.away && !this.prefetch.flowing) return "offline";
-    return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
+    return this.prefetch.coming || !this.prefetch.asked ? "loading" : "empty";
   }
 }
 

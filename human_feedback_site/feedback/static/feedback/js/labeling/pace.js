@@ -1,8 +1,7 @@
-// Answer rate, reminders to take a break, and the offer to finish after a long wait.
+// Time per answer, reminders to take a break, and the offer to finish after a long wait.
 
-const WINDOW_MS = 5 * 60_000;
-const LEAST_MS = 30_000;
-const LEAST_ANSWERS = 3;
+const TIMES_KEPT = 30;
+const LEAST_INTERVALS = 3;
 const STRETCH_MS = 25 * 60_000;
 // No answer for this long counts as a break.
 const PAUSE_MS = 3 * 60_000;
@@ -28,19 +27,19 @@ export class Pace {
   answered() {
     const now = Date.now();
     if (now - (this.#times.at(-1) ?? 0) > PAUSE_MS) this.#since = now;
-    this.#times = [...this.#times.filter((time) => now - time < WINDOW_MS), now];
+    this.#times = [...this.#times, now].slice(-TIMES_KEPT);
     const tired = now - this.#since >= STRETCH_MS;
     if (tired) this.#since = now;
     write(this.#key, { times: this.#times, since: this.#since });
     return tired;
   }
 
-  /** Recent answers per minute; null if there are too few to tell. */
-  get perMinute() {
-    const now = Date.now();
-    const recent = this.#times.filter((time) => now - time < WINDOW_MS);
-    if (recent.length < LEAST_ANSWERS) return null;
-    return (recent.length * 60_000) / Math.max(now - recent[0], LEAST_MS);
+  /** Median time in ms between recent answers, without breaks; null if there are too few to tell. */
+  get msEach() {
+    const times = this.#times;
+    const intervals = times.slice(1).map((time, at) => time - times[at]).filter((ms) => ms <= PAUSE_MS);
+    if (intervals.length < LEAST_INTERVALS) return null;
+    return intervals.sort((one, other) => one - other)[Math.floor(intervals.length / 2)];
   }
 }
 

@@ -161,14 +161,17 @@ export class Player extends Emitter {
     return Math.max(0, ...this.#videos.map((video) => video.currentTime));
   }
 
-  /** Show a question and start it; null clears the screen. Returns the previous one. @param {Question | null} question */
+  /**
+   * Show a question and start it. Returns the previous one, whose clips stay where they are if there is no next one.
+   * @param {Question | null} question
+   */
   show(question) {
     const before = this.#question;
     before?.pause();
     this.#question = question;
     this.emit("shown", question);
     this.#sight = new Stopwatch();
-    for (const [place, frame] of this.#frames.entries()) this.#place(frame, question?.clips[place]);
+    for (const [place, frame] of question ? this.#frames.entries() : []) this.#place(frame, question?.clips[place]);
     this.restart();
     return before;
   }

@@ -84,9 +84,9 @@ export class Prefetch extends Emitter {
     return this.#ready.length;
   }
 
-  /** True while any question is being fetched or decoded, or is ready. */
-  get loading() {
-    return this.#loading.size + this.#ready.length > 0;
+  /** Number of questions that are ready, or are being fetched or decoded. */
+  get coming() {
+    return this.#loading.size + this.#ready.length;
   }
 
   /** Take the next ready question for the screen; null if there is none. */

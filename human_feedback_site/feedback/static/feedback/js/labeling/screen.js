@@ -10,18 +10,19 @@ import { KINDS, bestAndWorst, isClose } from "./kinds.js";
  * @import { Choice, Press } from "./kinds.js"
  * @import { KeptEntry } from "./outbox.js"
  *
- * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "nothing_to_undo" | "practice_done" | "still_away" |
+ * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "nothing_to_undo" | "notices_blocked" | "practice_done" | "still_away" |
  *   "undo_later" | "undo_refused" | "undone_closed"} SameLine message that disappears by itself
  * @typedef {"lost" | "unplayable"} KindLine the same, in words that fit the kind of question
  * @typedef {SameLine | "clip" | "close_answer" | "everyone" | "other_answer" | "of_all" | "of_start" | "of_yours" |
- *   "right_answer" | "slow_minutes" | "slow_seconds" | "step"} Text
+ *   "notice" | "right_answer" | "slow_minutes" | "slow_seconds" | "step"} Text
  * @typedef {Record<Choice | "undo", string>} Names
- * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
+ * @typedef {Record<Text | KeyText, string> & Record<"answers" | "left" | "taught", Counted>} Texts
  * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
  * @typedef {SameLine | KindLine} Line
  *
- * @typedef {"loading" | "judging" | "practice" | "feedback" | "recalling" | "empty" | "offline" | "unreachable" |
- *   "paused" | "finished" | "stopped" | "done" | "gone"} State name of the panel that the style sheet shows
+ * @typedef {"loading" | "judging" | "held" | "practice" | "feedback" | "recalling" | "empty" | "offline" |
+ *   "unreachable" | "paused" | "finished" | "stopped" | "done" | "gone"} State name of the panel that the style sheet
+ *   shows; none in the first moments of a wait ("held"), in which the last question stays in sight
  */
 
 const TOAST_MS = 4_000;
@@ -38,6 +39,9 @@ export class Screen {
   /** Answers given and wanted, by the labeler and by all labelers. @type {{ answered: number, wanted: number | null }} */
   #own = { answered: 0, wanted: null };
   #whole = this.#own;
+  /** Time in ms that an answer takes the labeler; null if not known. @type {number | null} */
+  #msEach = null;
+  #title = document.title;
   #starts = false;
   #main = part(document, "main");
   #clips = [...all(".stage .clip")];
@@ -142,18 +146,19 @@ export class Screen {
    * Show the labeler's own number of answers.
    * @param {number} count
    * @param {number | null} wanted number of answers that the invitation asks for; null for no limit
+   * @param {number | null} msEach time in ms that an answer takes; null if not known
    */
-  answered(count, wanted) {
+  answered(count, wanted, msEach) {
+    this.#msEach = msEach;
     this.#own = { answered: Math.max(count, 0), wanted };
     element("answered").textContent = String(this.#own.answered);
     for (const each of all("[data-answered]")) each.textContent = String(this.#own.answered);
     this.#showProgress();
   }
 
-  /** Show the answers per minute; null hides them. @param {number | null} perMinute */
-  pace(perMinute) {
-    element("pace").hidden = perMinute === null;
-    part(element("pace"), "b").textContent = perMinute === null ? "" : perMinute.toFixed(perMinute < 9.95 ? 1 : 0);
+  /** Show in the tab's title how many questions wait for the labeler. @param {number} count */
+  waiting(count) {
+    document.title = count ? `(${localized(count)}) ${this.#title}` : this.#title;
   }
 
   /**
@@ -210,9 +215,20 @@ export class Screen {
     [bar.max, bar.value] = [shown.wanted, shown.answered];
     const { everyone, of_all, of_start, of_yours } = this.#messages;
     const ofAll = whole ? filled(this.#starts ? of_start : of_all, whole) : "";
-    element("progress-text").textContent = own ? filled(of_yours, own) : ofAll;
+    element("progress-text").textContent = this.#withTimeLeft(own ? filled(of_yours, own) : ofAll, shown);
     element("progress-of-all").hidden = !own || !whole;
     element("progress-of-all").textContent = filled(everyone, { progress: ofAll });
+  }
+
+  /**
+   * Add the time that the rest takes, if the labeler gives it alone.
+   * @param {string} progress
+   * @param {{ answered: number, wanted: number }} rest
+   */
+  #withTimeLeft(progress, { answered, wanted }) {
+    if (!this.#msEach || answered >= wanted || answered > this.#own.answered) return progress;
+    const minutes = Math.max(1, Math.round(((wanted - answered) * this.#msEach) / 60_000));
+    return filled(counted(this.#messages.left, minutes), { progress });
   }
 
   /**
@@ -235,7 +251,9 @@ export class Screen {
       const shown = [...list.querySelectorAll("li")].map((item) => item.dataset.step);
       const steps = this.#episodes.map(({ step }) => String(step));
       // Unchanged videos keep playing.
-      if (shown.join() !== steps.join()) list.replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
+      if (shown.join() === steps.join()) continue;
+      list.replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
+      list.scrollLeft = list.scrollWidth; // the newest is last
     }
   }
 
