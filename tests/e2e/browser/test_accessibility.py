@@ -78,7 +78,7 @@ def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: 
     phone.open(link)
     expect(page.get_by_role("link", name="Experiment", exact=True)).to_be_visible()
     page.evaluate("for (const number of document.querySelectorAll('.bar b')) number.textContent = '1234'")
-    for shown in ("[data-waiting]", "#pace", "#unsaved"):
+    for shown in ("[data-waiting]", "#unsaved"):
         page.locator(f".bar {shown}").evaluate("(it) => { it.hidden = false; }")
         for width, height in ((320, 568), (360, 740), (640, 360), (844, 390)):
             page.set_viewport_size({"width": width, "height": height})
