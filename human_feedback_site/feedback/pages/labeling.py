@@ -43,8 +43,9 @@ MODULES = [
         *("dom", "media", "patience"),
         *("labeling/api", "labeling/beside", "labeling/controls", "labeling/downloads", "labeling/emitter"),
         *("labeling/kept", "labeling/key_editor", "labeling/keys", "labeling/kinds", "labeling/lessons"),
-        *("labeling/news", "labeling/notices", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
-        *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
+        *("labeling/news", "labeling/notices", "labeling/outbox", "labeling/pace", "labeling/player"),
+        *("labeling/prefetch", "labeling/presence", "labeling/recent", "labeling/screen"),
+        "labeling/transport",
     )
 ]
 # Grammatical forms that the script chooses from, with a number that has each form.

@@ -476,7 +476,10 @@ def test_other_text_is_ignored() -> None:
 
 
 SCRIPTS = Path(human_feedback_site.__file__).parent / "feedback" / "static" / "feedback" / "js"
-KEPT = {f"rl-teacher.{name}" for name in ("character", "keys.", "learned.", "news.", "notices.", "outbox.", "pace.")}
+KEPT = {
+    f"rl-teacher.{name}"
+    for name in ("character", "keys.", "learned.", "news.", "notices.", "outbox.", "pace.")
+}
 
 
 def test_names_of_stored_browser_data_are_stable() -> None:
