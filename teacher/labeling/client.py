@@ -18,6 +18,7 @@ from requests.auth import AuthBase
 from teacher.connections import CONNECT_SECONDS, READ_SECONDS, PatientAdapter, json_file
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
+from teacher.labeling.explained import Predictions
 from teacher.settings.options import FeedbackName, KindName
 
 MAX_COMPARISONS_PER_REQUEST = 200
@@ -262,14 +263,23 @@ class FeedbackClient:
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(lambda data: int(data["cancelled"]), "POST", _path(experiment, "cancel"), body)
 
-    def post_points(self, experiment: str, points: Sequence[Point], waiting_for: int | None) -> int:
+    def post_points(
+        self,
+        experiment: str,
+        points: Sequence[Point],
+        waiting_for: int | None,
+        predicted: Predictions | None = None,
+    ) -> int:
         """Add points to the experiment's curves, and return how many the site stored.
 
         Args:
             waiting_for: number of labels that training is waiting for, shown to labelers; None if it isn't
                 waiting.
+            predicted: predicted rewards to show to researchers; sites before 0.2 ignore them.
         """
         body = {"points": to_builtins(points), "waiting_for": waiting_for}
+        if predicted is not None:
+            body["predicted"] = predicted.body
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def say_goodbye(self, experiment: str, points: Sequence[Point]) -> None:

@@ -16,6 +16,7 @@ from teacher.clips.backoff import Backoff, call_with_retries
 from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import (
     ConfigError,
     ForgottenError,
@@ -32,10 +33,12 @@ from teacher.labeling.client import (
     FeedbackClient,
     Point,
 )
+from teacher.labeling.explained import Explainer, Predictions
 from teacher.labeling.publisher import EpisodeVideoUploader, Publisher, PublishTarget
 from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.kinds import kinds_of
 from teacher.queries.kinds.base import Check
+from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config_files import CONFIG_NAME
 from teacher.settings.options import KindName
 
@@ -89,6 +92,8 @@ class HumanCollector(Collector):
         self._submitted: deque[Question] = deque()
         self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
         self._waiting_for: int | None = None
+        self._predicted: Predictions | None = None
+        self._predicted_posted = True
 
         self._posted_waiting_for: int | None = None
         self._feed: Feed | None = None
@@ -102,6 +107,8 @@ class HumanCollector(Collector):
         on_their_way = self._ledger.path.parent / "clips-on-their-way"
         self._videos = EpisodeVideoUploader(self._settings.name, publication.storage, self._client)
         self._publisher = Publisher(publication, on_their_way, self._wake.set)
+        self._explainer = Explainer(self._ledger.path.parent / "films")
+        self._explainer.ask(unfinished)
         self._publisher.add_again(unfinished)
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
@@ -125,6 +132,7 @@ class HumanCollector(Collector):
         self._queue(written)
 
     def _queue(self, questions: Sequence[Question]) -> None:
+        self._explainer.ask(questions)
         with self._lock:
             self._submitted.extend(questions)
         self._wake.set()
@@ -157,10 +165,18 @@ class HumanCollector(Collector):
                 self._points.append(Point(step, finite))
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
-    def show(self, video: Path, step: int) -> None:
+    def show(self, video: Path, step: int, episode: Trajectory) -> None:
         """Queue an episode video to show to labelers."""
+        self._explainer.add(step, episode)
         self._videos.offer(video, step)
         self._wake.set()
+
+    def explain(self, predictor: RewardPredictor, fits: int, step: int) -> None:
+        """Queue the predicted rewards of all films and the newest questions, if they changed."""
+        predicted = self._explainer.explain(predictor, fits, step)
+        if predicted is not None:
+            with self._lock:
+                self._predicted, self._predicted_posted = predicted, False
 
     def finish(self) -> None:
         """Stop collecting, and mark the experiment as finished on the site.
@@ -180,10 +196,11 @@ class HumanCollector(Collector):
             self._read_feed()  # finishing a deleted experiment would create it again
         except SiteRefusedError as error:
             raise self._as_forgotten_if_deleted(error) from error
-        self._post_points()
         with contextlib.suppress(StorageError):  # the last video may be newer than the thread's last round
             self._videos.upload()
         self._videos.announce()
+        self._predicted_posted = False
+        self._post_points()
         self._client.put_experiment(self._settings, state="finished")
         while self._read_feed().items:
             pass  # reads decisions that came after the last poll
@@ -236,8 +253,9 @@ class HumanCollector(Collector):
         self._publisher.render()
         if not self._to_site.seconds_left():
             try:
-                self._publisher.register()
-                self._videos.announce()
+                # A list, so that both are called. The site knows predicted rewards only of what it knows.
+                if any([self._publisher.register(), self._videos.announce()]):
+                    self._predicted_posted = False
                 self._poll_and_report()
                 self._to_site.succeeded()
             except (SiteUnreachableError, SiteRefusedError) as error:
@@ -297,9 +315,15 @@ class HumanCollector(Collector):
             with self._lock:
                 points = list(islice(self._points, _MAX_POINTS))
                 waiting_for = self._waiting_for
-            if not points and waiting_for == self._posted_waiting_for:
+                predicted = None if self._predicted_posted else self._predicted
+                self._predicted_posted = True
+            if not points and waiting_for == self._posted_waiting_for and predicted is None:
                 return
-            self._client.post_points(self._settings.name, points, waiting_for)
+            try:
+                self._client.post_points(self._settings.name, points, waiting_for, predicted)
+            except SiteUnreachableError:
+                self._predicted_posted = False
+                raise
             self._posted_waiting_for = waiting_for
             with self._lock:
                 for _ in points:

@@ -121,8 +121,8 @@ class EpisodeVideoUploader:
             if self._offered == offered:
                 self._offered = None
 
-    def announce(self) -> None:
-        """Announce the last uploaded video to the site, unless it has already been announced.
+    def announce(self) -> bool:
+        """Announce the last uploaded video to the site, and return True, unless it has been announced.
 
         If the site refuses the video, log a warning.
 
@@ -130,12 +130,13 @@ class EpisodeVideoUploader:
             SiteUnreachableError: the site is unreachable; the next call tries again.
         """
         if self._uploaded is None:
-            return
+            return False
         try:
             self._client.add_episode(self._experiment, self._uploaded, self._key(self._uploaded))
         except SiteRefusedError as error:
             _log.warning("the site refused an episode video, so labelers can't watch it: %s", error)
         self._uploaded = None
+        return True
 
     def _key(self, step: int) -> str:
         return f"{self._experiment}/episodes/{step}.mp4"
@@ -213,13 +214,15 @@ class Publisher:
             self._uploaded.append(rendering.comparison)
             self._remove_files(rendering.comparison)
 
-    def register(self) -> None:
-        """Register the comparisons whose clips are in the store.
+    def register(self) -> bool:
+        """Register the comparisons whose clips are in the store; return True if there were any.
 
         Raises:
             SiteUnreachableError: the site is unreachable or can't find a clip yet; a later call tries again.
             SiteRefusedError: the site refused the comparisons, and a retry won't help.
         """
+        if not self._uploaded:
+            return False
         while self._uploaded:
             batch = list(islice(self._uploaded, MAX_COMPARISONS_PER_REQUEST))
             try:
@@ -230,6 +233,7 @@ class Publisher:
             self._at.ledger.set_status([item.uuid for item in batch], "registered")
             for _ in batch:
                 self._uploaded.popleft()
+        return True
 
     def close(self) -> None:
         """Stop publishing; the ledger keeps the unregistered comparisons for the next process."""

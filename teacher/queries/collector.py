@@ -12,9 +12,11 @@ from teacher.data.ledger import Answered, Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
 from teacher.queries.kinds import KINDS, Follower, kinds_of
 from teacher.queries.kinds.base import Check, Decided
+from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import FeedbackName, KindName
 from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
@@ -113,8 +115,16 @@ class Collector:
             waiting_for: number of labels that training is waiting for; None if training is not waiting.
         """
 
-    def show(self, film: Path, step: int) -> None:
+    def show(self, film: Path, step: int, episode: Trajectory) -> None:
         """Show labelers a video of a whole episode, recorded at environment step ``step``; thread-safe."""
+
+    def explain(self, predictor: RewardPredictor, fits: int, step: int) -> None:
+        """Show researchers which rewards the predictor predicts, if that changed since the last call.
+
+        Args:
+            fits: number of the predictor's fits.
+            step: current environment step.
+        """
 
     def finish(self) -> None:
         """Tell labelers that training is complete; retry for a few seconds if the site is offline."""

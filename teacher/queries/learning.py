@@ -320,6 +320,11 @@ class PreferenceLearning(Asking):
         self.unfitted, self.fits = 0, self.fits + 1
         return report
 
+    def explain(self, step: int) -> None:
+        """Show researchers which rewards the fitted predictor predicts, at environment step ``step``."""
+        if len(self.dataset):
+            self.collector.explain(self.predictor, self.fits, step)
+
     def state_dict(self) -> State:
         """Return the state to save in a checkpoint, without the dataset, which the ledger already stores."""
         return {

@@ -26,8 +26,8 @@ class EpisodeVideos:
     continues.
 
     Args:
-        show: callback for each finished video, called from another thread with the video's path and the
-            training step at which its episode ended.
+        show: callback for each finished video, called from another thread with the video's path, the
+            training step at which its episode ended, and the episode.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class EpisodeVideos:
         num_timesteps: int,
         fps: int,
         console: Console,
-        show: Callable[[Path, int], None] | None = None,
+        show: Callable[[Path, int, Trajectory], None] | None = None,
     ) -> None:
         self._folder = folder
         self._every = max(1, num_timesteps // CLIPS_PER_RUN)
@@ -84,15 +84,15 @@ class EpisodeVideos:
         handled: Future[None] = Future()
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
         self._handled = [earlier for earlier in self._handled if not earlier.done()] + [handled]
-        clip.add_done_callback(lambda clip: self._made(clip, step, handled))
+        clip.add_done_callback(lambda clip: self._made(clip, step, episode, handled))
 
-    def _made(self, clip: "Future[Path]", step: int, handled: "Future[None]") -> None:
+    def _made(self, clip: "Future[Path]", step: int, episode: Trajectory, handled: "Future[None]") -> None:
         try:
             if clip.cancelled():
                 return
             error = clip.exception()
             if error is None and self._show is not None:
-                self._show(clip.result(), step)
+                self._show(clip.result(), step, episode)
             elif error is not None and not self._silent:
                 self._silent = True
                 self._console.print(

@@ -17,6 +17,7 @@ from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import Explorer
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.labeling.client import ExperimentSettings
@@ -276,9 +277,9 @@ def _open_outputs(hold: Hold | None, stamp: tuple[int, int] | None, run: Run) ->
 
 
 def _open_videos(run: Run, tracking: Tracking | None) -> EpisodeVideos:
-    def show(video: Path, step: int) -> None:
+    def show(video: Path, step: int, episode: Trajectory) -> None:
         if run.teaching is not None:
-            run.teaching.collector.show(video, step)
+            run.teaching.collector.show(video, step, episode)
         if tracking is not None:
             tracking.log_video(video, step)
 

@@ -63,6 +63,8 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         take_last_labels(run, teaching)
     if run.opened.videos is not None:
         run.opened.videos.finish()
+        if teaching is not None:
+            teaching.explain(run.step)  # includes the last video
     return True
 
 
@@ -93,6 +95,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     if correlate:
         values["predictor/correlation"] = run.statistics.episode_correlation(teaching.predictor)
     losses = run.agent.update(rollout, rewards, critic_epochs=critic_epochs)
+    teaching.explain(run.step)
     run.fits_used = teaching.fits
     teaching.seconds += time.monotonic() - started
     return run.report(values, losses)

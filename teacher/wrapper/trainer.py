@@ -385,6 +385,7 @@ class PreferenceTrainer:
         for tag, value in values.items():
             self._writer.add_scalar(tag, value, self.steps)
         self.learning.collector.report(values, self.steps, None)
+        self.learning.explain(self.steps)
         _predictor_log.info(
             "training step %d on %s: loss %.3f, held-out loss %.3f, accuracy %.2f",
             self.training_steps,

@@ -118,13 +118,13 @@ def test_labelers_can_watch_the_newest_film_once_the_store_is_back(
         assert labeler.film() is None
         for step, film in enumerate(films, 100):
             film.write_text(film.name)
-            asking.collector.show(film, step)
+            asking.collector.show(film, step, EPISODE)
         wait_until(lambda: asking.collector.status.away is not None)
         storage.away = False
         wait_until(lambda: labeler.film() == (101, b"new.mp4"))
         films[0].unlink()
-        asking.collector.show(films[0], 200)  # tidied up before it was uploaded: no reason to stop
-        asking.collector.show(films[1], 300)
+        asking.collector.show(films[0], 200, EPISODE)  # tidied up before it was uploaded: no reason to stop
+        asking.collector.show(films[1], 300, EPISODE)
         wait_until(lambda: labeler.film() == (300, b"new.mp4"))
 
 

@@ -330,19 +330,19 @@ def test_videos_are_shown(task: TaskInfo, episode: Trajectory, tmp_path: Path, s
         tmp_path, "ShortReacher-v1", predictor="rl", num_timesteps=1000, no_videos=False, n_labels=None
     )
     config.run_dir.mkdir(parents=True)
-    shown: list[tuple[str, int]] = []
+    shown: list[tuple[str, int, bool]] = []
     videos = EpisodeVideos(
         config.run_dir / "videos",
         1000,
         task.fps,
         Console(file=said),
-        lambda film, step: shown.append((film.name, step)),
+        lambda film, step, of: shown.append((film.name, step, of is episode)),
     )
     videos.offer(episode, 20)
     wait(videos._handled)
     videos.offer(episode, 40)
     videos.finish()
-    assert shown == [("step-000000020.mp4", 20), ("step-000000040.mp4", 40)]
+    assert shown == [("step-000000020.mp4", 20, True), ("step-000000040.mp4", 40, True)]
     videos.close()
 
 
