@@ -6,24 +6,33 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 from teacher.data.ledger import Question
-from teacher.data.steps import Steps, StepsBatch
+from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.files import DAMAGED_ARCHIVE, atomic_write, opened_archive
-from teacher.reward.predictor import RewardPredictor
+from teacher.reward.predictor import RewardPredictor, relabeled
 
 FILMS = 60
 QUESTIONS = 40
 CURVE = 40  # points
 _STEPS = 240  # for which rewards are predicted, per film or clip
-_STEPS_BYTES = 2**20  # fewer steps if observations are images
-_PARTS = ("observations", "actions", "next_observations", "terminations")
+_STEPS_BYTES = 2**18  # fewer steps, but at least 8, if observations are images
+
+
+class _Sampled(NamedTuple):
+    """Evenly spaced steps of a film or clip."""
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    next_observations: NDArray[Any] | None
+    terminations: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class Predictions:
 class Explainer:
     """Keeps steps of the run's films and its newest questions, to predict their rewards after each fit.
 
-    It keeps at most ``FILMS`` films, spread over the run, with up to 240 steps (or 1 MiB) each, also in
+    It keeps at most ``FILMS`` films, spread over the run, with up to 240 steps (or 256 KiB) each, also in
     ``folder``, so that a resumed run can score them again.
     """
 
@@ -75,7 +84,7 @@ class Explainer:
         with contextlib.suppress(OSError):  # only a resumed run needs the file
             self._folder.mkdir(exist_ok=True)
             with atomic_write(self._file(step)) as file:
-                np.savez_compressed(file, **{part: getattr(film, part) for part in _PARTS})
+                np.savez_compressed(file, **film._asdict())
         with self._lock:
             self._films[step] = film
             steps = sorted(self._films)
@@ -97,24 +106,26 @@ class Explainer:
         if explained == self._explained:
             return None
         self._explained = explained
+        clips = [_sampled(item) for question in questions for item in question.items]
+        curves = iter(_curves(predictor, [*films.values(), *clips]))
         return Predictions(
             step,
-            {at: _curve(predictor, film) for at, film in films.items()},
-            {each.uuid: [_curve(predictor, _sampled(item)) for item in each.items] for each in questions},
+            {at: next(curves) for at in films},
+            {question.uuid: [next(curves) for _ in question.items] for question in questions},
         )
 
     def _file(self, step: int) -> Path:
         return self._folder / f"step-{step:09d}.npz"
 
 
-def _loaded(folder: Path) -> Iterable[tuple[int, StepsBatch]]:
+def _loaded(folder: Path) -> Iterable[tuple[int, _Sampled]]:
     unreadable = contextlib.suppress(OSError, *DAMAGED_ARCHIVE)  # such a film has no score
     for path in folder.glob("step-*.npz"):
         with unreadable, path.open("rb") as file, opened_archive(file) as arrays:
-            yield int(path.stem.removeprefix("step-")), StepsBatch(*(arrays[part] for part in _PARTS))
+            yield int(path.stem.removeprefix("step-")), _Sampled(*(arrays[part] for part in _Sampled._fields))
 
 
-def _sampled(steps: Steps) -> StepsBatch:
+def _sampled(steps: Steps) -> _Sampled:
     """Return evenly spaced steps."""
     count, size = len(steps.actions), max(1, 2 * steps.observations[:1].nbytes)
     wanted = min(count, _STEPS, max(8, _STEPS_BYTES // size))
@@ -122,11 +133,23 @@ def _sampled(steps: Steps) -> StepsBatch:
     after = None
     with contextlib.suppress(DataError):  # segments of early versions have no final observation
         after = steps.next_observations[at]
-    return StepsBatch(steps.observations[at], steps.actions[at], after, steps.terminations[at])
+    return _Sampled(steps.observations[at], steps.actions[at], after, steps.terminations[at])
 
 
-def _curve(predictor: RewardPredictor, steps: StepsBatch) -> list[float]:
-    """Return the predicted rewards, averaged over at most ``CURVE`` equal parts."""
-    rewards = predictor.step_rewards(steps)
-    parts = np.array_split(rewards, min(CURVE, len(rewards)))
-    return [float(f"{part.mean():.3g}") for part in parts]
+def _curves(predictor: RewardPredictor, sampled: Sequence[_Sampled]) -> list[list[float]]:
+    """Return the predicted rewards, averaged over at most ``CURVE`` equal parts of each film or clip."""
+    if not sampled:
+        return []
+    observations, actions, after, ends = zip(*sampled, strict=True)
+    rewards = relabeled(
+        predictor,
+        np.concatenate(observations),
+        np.concatenate(actions),
+        None if any(each is None for each in after) else np.concatenate(after),
+        np.concatenate(ends),
+    )
+    curves = np.split(rewards, np.cumsum([len(each) for each in actions])[:-1])
+    return [
+        [float(f"{part.mean():.3g}") for part in np.array_split(curve, min(CURVE, len(curve)))]
+        for curve in curves
+    ]

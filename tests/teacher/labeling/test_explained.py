@@ -18,7 +18,9 @@ from teacher.settings.options import RewardConfig
 
 def episode(steps: int = 500) -> Trajectory:
     rng = np.random.default_rng(steps)
-    return Trajectory.from_arrays(rng.normal(size=(steps + 1, 3)), rng.normal(size=(steps, 2)), np.zeros(steps))
+    return Trajectory.from_arrays(
+        rng.normal(size=(steps + 1, 3)), rng.normal(size=(steps, 2)), np.zeros(steps)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,4 +79,4 @@ def test_films_stay_spread_over_the_run_and_damaged_ones_are_left_out(
 def test_few_steps_are_kept_of_images(tmp_path: Path) -> None:
     images = np.zeros((101, 84, 84, 4), np.uint8)
     episode = Trajectory.from_arrays(images, np.zeros((100, 1)), np.zeros(100))
-    assert len(explained._sampled(episode).actions) == 18
+    assert len(explained._sampled(episode).actions) == 8

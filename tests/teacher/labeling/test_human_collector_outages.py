@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError
 from teacher.files import read_token
 from teacher.labeling import publisher
@@ -25,6 +27,7 @@ from tests.teacher.labeling.conftest import announced, kill_site
 from tests.waiting import wait_until
 
 Pairs = list[tuple[Segment, Segment]]
+EPISODE = Trajectory.from_arrays(np.zeros((2, 1)), np.zeros((1, 1)), np.zeros(1))
 TARGETS = {"first": 1.0, "second": 0.0}
 
 
