@@ -19,7 +19,7 @@ from human_feedback_site.feedback.pages.joining import AdminSignInForm, SignOut
 FOLDED = frozenset(
     {
         *("Arrival", "Attempts", "Decision", "Episode", "Identity", "InvitePart"),
-        *("Lease", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
+        *("Lease", "PredictedRewards", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
     }
 )
 """Names of rarely used models, which the admin's model list collapses."""

@@ -25,6 +25,7 @@ from teacher.labeling.client import (
     Point,
     Registration,
 )
+from teacher.labeling.explained import Predictions
 from tests.servers import Handler, serving
 
 Call = Callable[[FeedbackClient, Any], Any]
@@ -98,7 +99,12 @@ def _clip(item: Any) -> ClipReference:
 
 def post_points(client: FeedbackClient, body: Any) -> Any:
     points = [Point(**point) for point in body["points"]]
-    return {"stored": client.post_points(NAME, points, body["waiting_for"])}
+    predicted = None
+    if told := body.get("predicted"):
+        films = {each["step"]: each["rewards"] for each in told["films"]}
+        questions = {UUID(each["uuid"]): each["items"] for each in told["comparisons"]}
+        predicted = Predictions(told["step"], films, questions)
+    return {"stored": client.post_points(NAME, points, body["waiting_for"], predicted)}
 
 
 def say_goodbye(client: FeedbackClient, body: Any) -> Any:

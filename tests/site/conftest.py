@@ -5,7 +5,7 @@ import json
 import os
 import runpy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -138,6 +138,16 @@ class Trainer(Api):
         self.upload(key)
         self.post(f"{self.path}/episodes", {"step": step, "key": key})
 
+    def predict(self, step: int = 1, *, films: Mapping[int, Sequence[float]] | None = None) -> None:
+        """Say which rewards the predictor predicts: for films, and 0.625 for each clip of each comparison."""
+        curves = [{"step": at, "rewards": curve} for at, curve in (films or {}).items()]
+        clips = [
+            {"uuid": str(each.uuid), "items": [[-0.5, 0.625]] * each.question.size}
+            for each in self.experiment.comparisons.all()
+        ]
+        predicted = {"step": step, "films": curves, "comparisons": clips}
+        self.post(f"{self.path}/points", {"points": [], "predicted": predicted})
+
     def wait_for(self, answers: int | None) -> None:
         """Say for how many answers training waits."""
         self.post(f"{self.path}/points", {"points": [], "waiting_for": answers})
@@ -257,8 +267,9 @@ def settings_of(**variables: str) -> dict[str, Any]:
 def fill(trainer: Trainer, browser: Browser) -> None:
     """Let an experiment have a row of every kind; its clips are not stored."""
     trainer.post(f"{trainer.path}/comparisons", {"comparisons": [trainer.comparison() for _ in range(3)]})
-    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
     trainer.film(1)
+    trainer.post(f"{trainer.path}/points", {"points": [{"step": 1, "values": {"a": 1}}]})
+    trainer.predict()
     pair = models.Comparison.objects.filter(experiment=trainer.experiment).earliest("pk")
     models.Example.objects.create(experiment=trainer.experiment, comparison=pair, better="first")
     first, second, _ = browser.lease(3)

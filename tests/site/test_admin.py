@@ -23,7 +23,7 @@ from tests.site.conftest import Browser, Invited, Trainer, fill, owner_of, side_
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 LISTS: list[Any] = [*MODELS, LogEntry]
 EVIDENCE = [models.Comparison, models.Lease, models.Label, models.Undo, models.Decision]
-EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
+EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion, models.PredictedRewards]
 
 
 @pytest.fixture

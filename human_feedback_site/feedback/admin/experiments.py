@@ -247,6 +247,16 @@ class TrainingPointAdmin(ReadOnly, ModelAdmin):
     search_fields = ("tag", "experiment__name")
 
 
+@admin.register(models.PredictedRewards)
+class PredictedRewardsAdmin(ReadOnly, ModelAdmin):
+    """Rewards that the reward predictor predicts for comparisons' clips."""
+
+    list_display = ("comparison", "step")
+    list_filter = ("comparison__experiment",)
+    list_select_related = ("comparison",)
+    search_fields = ("comparison__experiment__name",)
+
+
 @admin.register(models.Example)
 class ExampleAdmin(ModelAdmin):
     """Example and practice pairs that explain the prompt to labelers."""

@@ -56,6 +56,11 @@ REQUESTS: Final[dict[str, Any]] = {
     "points": {
         "points": [{"step": 20480, "values": {"agent/true_reward_per_episode": 98.5}}],
         "waiting_for": None,
+        "predicted": {
+            "step": 20480,
+            "films": [{"step": 20480, "rewards": [-0.2, 0.6, 1.1]}],
+            "comparisons": [{"uuid": _COMPARISON, "items": [[0.4, 0.9], [-0.3, -0.1]]}],
+        },
     },
     "leases": {"count": 3, "held": [_LEASE], "shown": _LEASE},
     "label": {

@@ -218,6 +218,10 @@ class PointsView(TrainerView):
         stored = experiments.store_points(experiment, points)
         if "waiting_for" in body:
             experiments.set_waiting_for(experiment, body["waiting_for"])
+        if predicted := body.get("predicted"):
+            films = {each["step"]: each["rewards"] for each in predicted["films"]}
+            comparisons = {each["uuid"]: each["items"] for each in predicted["comparisons"]}
+            experiments.note_predictions(experiment, predicted["step"], films, comparisons)
         if body["stopped"]:
             experiments.note_stopped(experiment)
         return Response(s.StoredSerializer({"stored": stored}).data)

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
-from human_feedback_site.feedback.kinds import KINDS, PAIR, answers_of_all, choices_of_all
+from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, answers_of_all, choices_of_all
 from human_feedback_site.feedback.models import (
     MAX_PROMPT,
     MAX_RATING_WORDS,
@@ -265,6 +265,7 @@ class ProgressSerializer(serializers.Serializer[Any]):
 
 MAX_BATCH = 200
 MAX_POINTS = 1000
+MAX_CURVE = 100  # points
 MAX_PAGE = 1000
 _TAG = RegexValidator(r"\A[\w/.-]{1,100}\Z", "Use 1 to 100 letters, digits, and _ / . -")
 
@@ -519,6 +520,36 @@ class PointSerializer(serializers.Serializer[Any]):
         return value
 
 
+def _curve() -> serializers.ListField:
+    return serializers.ListField(child=FiniteFloatField(), min_length=1, max_length=MAX_CURVE)
+
+
+class PredictedEpisodeSerializer(serializers.Serializer[Any]):
+    """Rewards predicted for a video of a whole episode."""
+
+    step = steps()
+    rewards = _curve()
+
+
+class PredictedComparisonSerializer(serializers.Serializer[Any]):
+    """Rewards predicted for a comparison's clips."""
+
+    uuid = serializers.UUIDField()
+    items = serializers.ListField(child=_curve(), min_length=1, max_length=len(ITEMS))
+
+
+class PredictedSerializer(serializers.Serializer[Any]):
+    """Rewards predicted by a run's newest reward predictor, as curves for researchers."""
+
+    step = steps()
+    films = serializers.ListField(
+        child=PredictedEpisodeSerializer(),
+        max_length=MAX_BATCH,
+        help_text="Videos registered by their steps; those left out lose their earlier curves.",
+    )
+    comparisons = serializers.ListField(child=PredictedComparisonSerializer(), max_length=MAX_BATCH)
+
+
 class PointsRequestSerializer(serializers.Serializer[Any]):
     """Learning-curve points, and the number of answers that training is waiting for."""
 
@@ -528,6 +559,7 @@ class PointsRequestSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="Number of answers training is waiting for; null: it is not waiting; absent: unchanged.",
     )
+    predicted = PredictedSerializer(required=False)
     stopped = serializers.BooleanField(
         default=False,
         help_text="True: the run is saved and its trainer ends, until its next request. Labeling continues.",

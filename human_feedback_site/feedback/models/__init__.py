@@ -6,7 +6,7 @@ append-only: an answer is never edited or removed, although a label's ``status``
 becomes free.
 """
 
-from human_feedback_site.feedback.models.comparisons import Comparison, Example
+from human_feedback_site.feedback.models.comparisons import Comparison, Example, PredictedRewards
 from human_feedback_site.feedback.models.experiments import (
     MAX_PROMPT,
     MAX_RATING_WORDS,
@@ -58,6 +58,7 @@ __all__ = [
     "Labeler",
     "Lease",
     "Participation",
+    "PredictedRewards",
     "PromptVersion",
     "SequenceCounter",
     "TrainingPoint",

@@ -123,6 +123,17 @@ class Comparison(models.Model):
         return self.clips_missing or (deleted_at is not None and self.created_at <= deleted_at)
 
 
+class PredictedRewards(models.Model):
+    """Rewards that the reward predictor predicts for a comparison's clips; for researchers only."""
+
+    comparison = models.OneToOneField(Comparison, models.CASCADE, primary_key=True, related_name="predicted")
+    step = models.PositiveBigIntegerField(help_text="Total environment steps taken at the prediction.")
+    items = models.JSONField(help_text="For each clip, a curve of its rewards.")
+
+    def __str__(self) -> str:
+        return str(self.comparison)
+
+
 class Example(models.Model):
     """A question with a known answer that shows labelers what the prompt means."""
 

@@ -268,6 +268,13 @@ class Episode(models.Model):
         blank=True,
         help_text="Number of comparisons that had an answer when the video was registered. Empty: unknown.",
     )
+    # For researchers only: never sent to a labeler's browser.
+    rewards = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Rewards that the newest reward predictor predicts, as a curve over the episode. Empty: not "
+        "known.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

@@ -21,6 +21,7 @@ from human_feedback_site.feedback.models import (
     Comparison,
     Episode,
     Experiment,
+    PredictedRewards,
     SequenceCounter,
     TrainingPoint,
 )
@@ -254,6 +255,34 @@ def add_episode(experiment: Experiment, step: int, key: str) -> None:
     _refuse_unreadable(experiment, {"#/key": key})
     values = {"key": key, "answered": answered_comparisons(experiment).count()}
     Episode.objects.update_or_create(experiment=experiment, step=step, defaults=values)
+
+
+def note_predictions(
+    experiment: Experiment,
+    step: int,
+    films: Mapping[int, Sequence[float]],
+    comparisons: Mapping[UUID, Sequence[Sequence[float]]],
+) -> None:
+    """Store the rewards that the predictor of environment step ``step`` predicts.
+
+    Other episodes lose theirs, because those of different predictors are not comparable. Unknown episodes and
+    comparisons are left out, and so are comparisons with a different number of clips.
+    """
+    episodes = list(experiment.episodes.all())
+    for episode in episodes:
+        episode.rewards = films.get(episode.step)
+    Episode.objects.bulk_update(episodes, ["rewards"], batch_size=100)
+    found = experiment.comparisons.filter(uuid__in=comparisons).only("uuid", "kind")
+    PredictedRewards.objects.bulk_create(
+        [
+            PredictedRewards(comparison=each, step=step, items=comparisons[each.uuid])
+            for each in found
+            if len(comparisons[each.uuid]) == each.question.size
+        ],
+        update_conflicts=True,
+        unique_fields=["comparison"],
+        update_fields=["step", "items"],
+    )
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
