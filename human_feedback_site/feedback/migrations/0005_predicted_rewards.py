@@ -25,6 +25,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='episode',
             name='rewards',
-            field=models.JSONField(blank=True, help_text='Rewards that the newest reward predictor predicts, as a curve over the episode. Empty: not known.', null=True),
+            field=models.JSONField(blank=True, help_text='Curve of the rewards that the newest reward predictor predicts. Empty: not known.', null=True),
         ),
     ]

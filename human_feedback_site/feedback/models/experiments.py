@@ -272,8 +272,7 @@ class Episode(models.Model):
     rewards = models.JSONField(
         null=True,
         blank=True,
-        help_text="Rewards that the newest reward predictor predicts, as a curve over the episode. Empty: not "
-        "known.",
+        help_text="Curve of the rewards that the newest reward predictor predicts. Empty: not known.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
