@@ -25,10 +25,8 @@ def episode(steps: int = 500) -> Trajectory:
 
 @pytest.fixture(scope="module")
 def predictor() -> RewardPredictor:
-    unbounded = {"low": -np.inf, "high": np.inf}
-    return RewardPredictor(
-        spaces.Box(shape=(3,), **unbounded), spaces.Box(shape=(2,), **unbounded), RewardConfig(), 1
-    )
+    observations, actions = (spaces.Box(-np.inf, np.inf, (size,)) for size in (3, 2))
+    return RewardPredictor(observations, actions, RewardConfig(), seed=1)
 
 
 def found(explainer: Explainer, predictor: RewardPredictor, fits: int = 1) -> Predictions:
