@@ -9,13 +9,13 @@ COPY docker/install-distributions docker/install-project docker/
 
 FROM build AS site-build
 RUN --mount=type=cache,target=/root/.cache/pip docker/install-distributions site /opt/rl-teacher
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY human_feedback_site human_feedback_site
 RUN --mount=type=cache,target=/root/.cache/pip docker/install-project /opt/rl-teacher
 
 FROM build AS render-build
 RUN --mount=type=cache,target=/root/.cache/pip docker/install-distributions render /opt/rl-teacher
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY teacher teacher
 RUN --mount=type=cache,target=/root/.cache/pip docker/install-project /opt/rl-teacher
 
@@ -23,7 +23,7 @@ FROM build AS trainer-build
 # pip reads it: an index of PyTorch for processors alone makes this image some gigabytes smaller.
 ARG PIP_EXTRA_INDEX_URL=
 RUN --mount=type=cache,target=/root/.cache/pip docker/install-distributions trainer /opt/rl-teacher
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY agents agents
 COPY teacher teacher
 COPY human_feedback_site human_feedback_site

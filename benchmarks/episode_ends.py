@@ -15,7 +15,7 @@ the kind that the agent would be trained on: extended, restarted, or of variable
     python -m benchmarks.episode_ends                make what is missing, some minutes
 
 Policies of mixed quality take random actions with some probability, and otherwise those of a simple
-controller. Box2D needs ``pip install 'rl-teacher[box2d]'``.
+controller. Box2D needs the extra ``box2d``.
 """
 
 import argparse

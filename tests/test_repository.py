@@ -1,6 +1,7 @@
 """The repository: pinned dependencies, no key, the rules of the house, and the public names."""
 
 import ast
+import csv
 import json
 import os
 import re
@@ -13,13 +14,16 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from human_feedback_site.feedback.kinds import KINDS
+from scripts import third_party
+from setup import package_page
 from teacher.settings.options import ASKED
-from tests.documents import PAGES, blocks_of, page_of
+from tests.documents import PAGES, README, blocks_of, page_of
 from tests.waiting import completed
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +36,7 @@ OTHER_MUJOCO = {"dmc", "metaworld"}
 """Extras that need an environment with an older MuJoCo."""
 # Some distributions are only needed there; Debian 12 has a Python that is hardly newer.
 PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: Python ::" in name]
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 # How keys begin that somebody gives out, ours among them; each is longer than what examples show.
 KEYS = re.compile(
     r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY(?: BLOCK)?-----"
@@ -236,6 +241,39 @@ def test_the_changelog_describes_the_version_that_is_built() -> None:
     assert headings[0] == ("Unreleased", "")
     assert PROJECT["version"] == headings[1][0]
     assert all(date for _, date in headings[1:])
+
+
+def test_the_citation_is_valid_and_of_the_version_that_is_built() -> None:
+    schema = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
+    done = completed([str(Path(sys.executable).with_name("check-jsonschema")), *schema])
+    assert done.returncode == 0, done.stdout
+    assert (CITATION["version"], CITATION["license"]) == (PROJECT["version"], PROJECT["license"])
+    dated = f"## [{CITATION['version']}] - {CITATION['date-released']}\n"
+    assert dated in (ROOT / "CHANGELOG.md").read_text()
+    assert CITATION["authors"] == PROJECT["authors"]
+    assert "RL-Teacher contributors" in (ROOT / "LICENSE").read_text()
+
+
+def test_the_table_of_third_party_software_is_up_to_date() -> None:
+    """Otherwise run ``scripts/third_party.py``."""
+    with third_party.TABLE.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == third_party.HEADER
+    assert [name for name, _, _ in rows] == sorted(PINS, key=str.lower)
+    stated = {name: text for name, text, _ in rows}
+    assert all(stated.values())
+    assert third_party.licenses(third_party.installed()).items() <= stated.items()
+
+
+@pytest.mark.parametrize("source", [None, "https://git.example.org/lab/rl-teacher"])
+def test_links_and_pictures_of_a_package_page_lead_somewhere(source: str | None) -> None:
+    project = {"version": "1.2.3", "urls": {"Source": source} if source else {}}
+    page = package_page(README.read_text(), project)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", page)
+    assert [link for _, link in links if not link.startswith("https://")] == []
+    picture = ("!", f"{source}/raw/v1.2.3/docs/pictures/labeling.png")
+    assert (picture in links) == (source is not None)
+    assert "fitting.md" in page or not source
 
 
 PACKAGES = ("agents", "teacher", "human_feedback_site")

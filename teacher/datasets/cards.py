@@ -45,7 +45,7 @@ on {rewards}
 | file | content |
 |---|---|
 {files}{metrics}
-To train on from this policy with RL-Teacher (`pip install rl-teacher`):
+To train on from this policy with RL-Teacher (`pip install <wheel or repository>`):
 
 ```
 teach -p rl -e {env_id} -a {agent} -n more --policy {policy}{options}
@@ -203,7 +203,7 @@ from datasets import load_dataset
 preferences = load_dataset("parquet", data_files="{file}")["train"]
 ```
 {reading}
-With RL-Teacher (`pip install rl-teacher`), fit a reward predictor: `teach fit {file} reward.npz`
+With RL-Teacher (`pip install <wheel or repository>`), fit a reward predictor: `teach fit {file} reward.npz`
 """
 _READING_CLIPS = """
 Decoding the clips needs `pip install torchcodec`. Without it, read them as MP4 files:

@@ -5,7 +5,7 @@ than one preference, then a ``first_...`` and a ``second_...`` column for each a
 lists of steps, each a number or a list of numbers. If clips are included, ``first_clip`` and ``second_clip``
 contain MP4 files in the video format of Hugging Face's ``datasets``, which the file's metadata declares.
 
-Requires pyarrow, which the extra ``rl-teacher[parquet]`` installs.
+Requires pyarrow, which the extra ``parquet`` installs.
 """
 
 import itertools

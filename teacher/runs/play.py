@@ -1,6 +1,6 @@
 """Episodes played with a run's policy, and images and videos of them with plots of the predicted rewards.
 
-Plots require matplotlib; to install it, run ``pip install rl-teacher[plots]``.
+Plots require matplotlib, which the extra ``plots`` installs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -79,7 +79,7 @@ def test_nothing_private_or_large_reaches_the_builder() -> None:
     sent = {name for name in present if not ignored(name)}
     assert sent == {
         *("agents", "teacher", "human_feedback_site", "docker"),
-        *("constraints.txt", "manage.py", "pyproject.toml", "README.md"),
+        *("constraints.txt", "manage.py", "pyproject.toml", "setup.py", "README.md", "LICENSE"),
     }
 
 

@@ -73,12 +73,19 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(dist: Path) -> None
     assert {name for name in names if not name.startswith(about)} == files_of(*PACKAGES)
     assert {".pyi", ".mo", ".html", ".js", ".css"} <= {Path(name).suffix for name in names}
     assert any("/migrations/0" in name for name in names)
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"{about}METADATA").decode()
+        assert "MIT License" in archive.read(f"{about}licenses/LICENSE").decode()
+    assert {"License-Expression: MIT", "Author: RL-Teacher contributors"} <= set(metadata.splitlines())
+    assert metadata.count("Project-URL: ") == metadata.count(", https://") > 0
+    assert not re.search(r"\]\((?!https:)", metadata)
 
 
 def test_the_source_distribution_holds_no_tests(dist: Path) -> None:
     with tarfile.open(dist / f"rl_teacher-{VERSION}.tar.gz") as archive:
         paths = {member.name.partition("/")[2] for member in archive if member.isfile()}
     assert {"CHANGELOG.md", "README.md", "pyproject.toml", "manage.py", "constraints.txt"} <= paths
+    assert {"LICENSE", "CITATION.cff", "SECURITY.md", "setup.py"} <= paths
     assert files_of(*PACKAGES) <= paths
     assert not {path.partition("/")[0] for path in paths} & {"tests", "benchmarks", "stack", "docs"}
 
