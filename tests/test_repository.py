@@ -36,6 +36,7 @@ OTHER_MUJOCO = {"dmc", "metaworld"}
 """Extras that need an environment with an older MuJoCo."""
 # Some distributions are only needed there; Debian 12 has a Python that is hardly newer.
 PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: Python ::" in name]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 # How keys begin that somebody gives out, ours among them; each is longer than what examples show.
 KEYS = re.compile(
@@ -235,6 +236,14 @@ def test_the_page_of_installation_lists_every_extra_and_python() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
 
 
+def test_nobody_is_told_to_install_it_from_an_index() -> None:
+    """Where somebody else may have taken the name; pip reads an installed one's extras from itself."""
+    cards = ROOT / "teacher" / "datasets" / "cards.py"
+    for path in (*PAGES, cards, *EXAMPLES):
+        assert not re.search(r"pip install [^`\n]*rl-teacher(?!/)", path.read_text()), path
+    assert cards.read_text().count("`pip install <wheel or repository>`") == 2
+
+
 def test_the_changelog_describes_the_version_that_is_built() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     headings = re.findall(r"^## \[(.+?)\]( - \d{4}-\d\d-\d\d)?$", text, re.MULTILINE)
@@ -329,7 +338,6 @@ def test_a_kind_of_question_is_named_by_its_own_files_and_the_list_of_kinds() ->
 
 
 PUBLIC = ("agents", "teacher")
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def programs() -> Iterator[tuple[Path, str]]:
