@@ -237,7 +237,7 @@ def test_the_page_of_installation_lists_every_extra_and_python() -> None:
 
 
 def test_nobody_is_told_to_install_it_from_an_index() -> None:
-    """Where somebody else may have taken the name; pip reads an installed one's extras from itself."""
+    """Somebody else may have taken the name there; pip reads an installed one's extras from itself."""
     cards = ROOT / "teacher" / "datasets" / "cards.py"
     for path in (*PAGES, cards, *EXAMPLES):
         assert not re.search(r"pip install [^`\n]*rl-teacher(?!/)", path.read_text()), path
