@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.data.columns import Column, ids_of, uuids_of
-from teacher.data.segments import Segment
+from teacher.data.segments import Segment, SegmentPair
 from teacher.data.steps import NOTHING_AFTER, StepsBatch
 from teacher.envs.families import same_environment
 from teacher.envs.trajectory import terminations
@@ -45,6 +45,11 @@ class Preference:
     value: float | None
     weight: float = 1.0
     question: UUID | None = None
+
+    @property
+    def items(self) -> SegmentPair:
+        """The two segments."""
+        return self.first, self.second
 
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):

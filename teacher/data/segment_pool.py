@@ -137,7 +137,7 @@ class SegmentPool:
                 rows = drawn[drawn[:, 0] != drawn[:, 1]][:n]
                 if len(rows) < min(n, _WORTH_DRAWING * len(drawn)):
                     rows = self._different(n, weights)
-            pairs += [(segments[first], segments[second]) for first, second in rows.tolist()]
+            pairs += [(segments[one], segments[other]) for one, other in rows.tolist()]
         return pairs[:n]
 
     def sample_groups(
@@ -165,14 +165,14 @@ class SegmentPool:
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
         """Draw ``n`` pairs of different segment indices in proportion to the weights, ``(n, 2)``."""
         shares = weights / weights.sum()
-        first_shares = shares * (1 - shares)
-        first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
-        second = np.empty_like(first)
-        for row in np.unique(first):
+        shares_of_one = shares * (1 - shares)
+        one = self._random.choice(len(self), n, p=shares_of_one / shares_of_one.sum())
+        other = np.empty_like(one)
+        for row in np.unique(one):
             others = np.where(np.arange(len(self)) == row, 0.0, weights)
-            drawn = first == row
-            second[drawn] = self._random.choice(len(self), drawn.sum(), p=others / others.sum())
-        return np.stack([first, second], axis=1)
+            drawn = one == row
+            other[drawn] = self._random.choice(len(self), drawn.sum(), p=others / others.sum())
+        return np.stack([one, other], axis=1)
 
     def sample_unknown(
         self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
@@ -191,8 +191,8 @@ class SegmentPool:
         rows = {segment: row for row, segment in enumerate(segments)}
         chances = np.triu(np.outer(weights, weights), 1)
         for pair in known:
-            first, second = sorted(rows[segment] for segment in pair)
-            chances[first, second] = 0.0
+            one, other = sorted(rows[segment] for segment in pair)
+            chances[one, other] = 0.0
         there = np.flatnonzero(chances)
         n = min(n, len(there))
         if n == 0:
@@ -201,7 +201,7 @@ class SegmentPool:
         chosen = self._random.choice(there, n, replace=False, p=shares / shares.sum())
         found = np.stack(np.divmod(chosen, len(self)), axis=1)
         found = self._random.permuted(found, axis=1)  # in random order within each pair
-        return [(segments[first], segments[second]) for first, second in found.tolist()]
+        return [(segments[one], segments[other]) for one, other in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the random number generator.

@@ -293,13 +293,9 @@ class PreferenceLearning(Asking):
         """Record whether the predictor agrees with each new preference; do nothing before the first fit."""
         if self.predictor.env_id is None:
             return
-        fresh = [(each, each.value) for each in preferences if each.uuid not in self.dataset]
-        strict = [(each, value) for each, value in fresh if value is not None and value != 0.5]
-        if strict:
-            first = self.predictor.segment_returns([each.first for each, _ in strict])
-            second = self.predictor.segment_returns([each.second for each, _ in strict])
-            wanted = np.array([value for _, value in strict]) > 0.5
-            self._agreed.extend(((first > second) == wanted).tolist())
+        fresh = [each for each in preferences if each.uuid not in self.dataset]
+        if strict := [each for each in fresh if each.value not in (None, 0.5)]:
+            self._agreed.extend(self.predictor.agrees(strict).tolist())
 
     @property
     def fresh_accuracy(self) -> float:

@@ -182,14 +182,14 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
     """Return the variance of the ensemble members' predictions for each pair: ``(len(pairs),)``.
 
     Args:
-        uncertainty: quantity whose variance across members is returned. ``probability``: probability that the
-            first segment is preferred. ``logit``: difference between predicted returns. ``label``: predicted
+        uncertainty: quantity whose variance across members is returned. ``probability``: probability of one
+            of the two answers. ``logit``: difference between predicted returns. ``label``: predicted
             label.
     """
     rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
     returns = predictor.member_returns(list(rows))
-    first, second = ([rows[pair[side]] for pair in pairs] for side in (0, 1))
-    logits = returns[:, first] - returns[:, second]
+    one, other = ([rows[pair[side]] for pair in pairs] for side in (0, 1))
+    logits = returns[:, one] - returns[:, other]
     match uncertainty:
         case "probability":
             compared = 0.5 * (1 + np.tanh(0.5 * logits))  # the logistic function, without overflow

@@ -82,8 +82,5 @@ def _strict(preferences: Iterable[Preference]) -> list[Preference]:
 def _accuracy(predictor: RewardPredictor, questions: Sequence[Sequence[Preference]]) -> float:
     """Return the share of preferences that are predicted; each question has the same weight."""
     every = [each for own in questions for each in own]
-    first = predictor.segment_returns([each.first for each in every])
-    second = predictor.segment_returns([each.second for each in every])
-    right = (first > second) == np.array([(each.value or 0.0) > 0.5 for each in every])
     weights = np.concatenate([np.full(len(own), 1 / len(own)) for own in questions])
-    return float(np.average(right, weights=weights))
+    return float(np.average(predictor.agrees(every), weights=weights))

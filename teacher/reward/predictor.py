@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.preferences import PreferenceDataset
+from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.families import more_specific_id, same_environment
@@ -249,6 +249,18 @@ class RewardPredictor:
         rewards = _as_array(self._learner.normalize(self._learner.segment_outputs(segments)))
         returns: NDArray[np.float64] = rewards.sum(axis=1)
         return returns
+
+    def agrees(self, preferences: Sequence[Preference]) -> NDArray[np.bool_]:
+        """Return whether each preference's better segment has the higher return: ``(len(preferences),)``.
+
+        Raises:
+            DataError: same as for :meth:`segment_returns`.
+        """
+        sides = zip(*(each.items for each in preferences), strict=True)
+        one, other = (self.segment_returns(side) for side in sides)
+        wanted = np.array([each.value for each in preferences]) > 0.5
+        found: NDArray[np.bool_] = (one > other) == wanted
+        return found
 
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Return each member's predicted return for each segment, discounted but not normalized.

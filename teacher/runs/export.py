@@ -79,7 +79,7 @@ def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
                 ClipJob(ClipSpec.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
             )
             for preference in preferences_in(ledger)
-            for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
+            for side, segment in zip(SIDES, preference.items, strict=True)
         ]
         with progress(console, "clips rendered", len(films)) as show:
             show(0)

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
+from human_feedback_site.feedback.kinds import KINDS, Kind
 from human_feedback_site.feedback.models import Experiment, Label, Participation
 from human_feedback_site.feedback.selectors.metrics import is_below_chance
 from human_feedback_site.feedback.services import accounts
@@ -192,11 +193,28 @@ def test_experiments_being_deleted_are_hidden(trainer: Trainer, read: Read) -> N
 
 GOOD = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
 TURNED = [[0.1, 0.1, 0.8], [0.1, 0.8, 0.1], [0.8, 0.1, 0.1]]
+
+
+def confusion_of(kind: Kind, right: float) -> list[list[float]]:
+    """Return the matrix of a labeler who gives the right answer this often, and else the contrary."""
+    return [
+        [
+            right * (answer == truth) + (1 - right) * (answer == kind.opposite(truth))
+            for answer in kind.classes
+        ]
+        for truth in kind.classes
+    ]
+
+
 WRONG: dict[str, dict[str, object]] = {
     "fails most checks of few": {"gold_checks": "00011"},
     "fails most checks of many": {"gold_checks": "0000001111"},
     "means the other clip": {"confusion": TURNED},
     "means the other clip but knows checks": {"confusion": TURNED, "gold_checks": "1111111111"},
+    **{
+        f"means the contrary in {name}": {"confusion": {"pair": GOOD, name: confusion_of(kind, 0.1)}}
+        for name, kind in KINDS.items()
+    },
 }
 OTHERS: dict[str, dict[str, object]] = {
     "is new": {},
@@ -205,6 +223,7 @@ OTHERS: dict[str, dict[str, object]] = {
     "is at chance": {"gold_checks": "0000011111"},
     "is too fast": {"watch_checks": "0000000000"},
     "is good": {"confusion": GOOD},
+    "is good in all kinds": {"confusion": {name: confusion_of(kind, 0.9) for name, kind in KINDS.items()}},
     "was stopped after checks": {"gold_checks": "00000", "stopped_at": Now()},
     "was stopped otherwise": {"confusion": TURNED, "stopped_at": Now()},
 }
@@ -216,8 +235,9 @@ def test_labelers_who_are_mostly_wrong_are_counted(trainer: Trainer, stranger: T
         labeler = accounts.invite(trainer.experiment, name.replace(" ", "-"))
         participation = accounts.participation_of(labeler, trainer.experiment)
         Participation.objects.filter(pk=participation.pk).update(**values)
-    found = Participation.objects.filter(is_below_chance()).values_list("labeler__name", flat=True)
-    assert {name.replace("-", " ") for name in found} == set(WRONG)
+    found = Participation.objects.filter(stopped_at=None).select_related("labeler")
+    wrong = [each for each in found if is_below_chance(each.gold_checks, each.confusion)]
+    assert {each.labeler.name.replace("-", " ") for each in wrong} == set(WRONG)
     assert read()["labelers_below_chance"] == len(WRONG)
     assert read("walker")["labelers_below_chance"] == 0
 
@@ -232,7 +252,7 @@ def test_constant_statements(trainer: Trainer, browser: Browser, stranger: Train
     Trainer(trainer.user, "another").begin()
     with CaptureQueriesContext(connection) as more:
         read()
-    assert len(few) == len(more) == 3
+    assert len(few) == len(more) == 4
 
 
 @pytest.mark.both_databases

@@ -378,7 +378,7 @@ def test_void_answers_are_in_no_measure_of_a_labeler(trainer: Trainer, browser: 
     experiment = trainer.experiment
     [quality_of_you] = crowd.labelers(experiment)
     assert quality_of_you.answers == 2
-    assert (quality_of_you.left.hits, quality_of_you.left.total) == (2, 2)
+    assert (quality_of_you.side.hits, quality_of_you.side.total) == (2, 2)
     assert quality_of_you.seconds == pytest.approx(1.5)
     Experiment.objects.update(created_at=Now() - timedelta(hours=1))
     rate = monitoring.status_now(trainer.experiment).rate

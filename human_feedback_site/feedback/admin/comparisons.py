@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline, audited
-from human_feedback_site.feedback.kinds import ITEMS
+from human_feedback_site.feedback.kinds import ITEMS, PAIR
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.services import moderation
 
@@ -66,7 +66,8 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     search_fields = ("=uuid", "experiment__name")
     actions = (
         *("ask_again", "cancel", "requeue"),
-        *("first_is_known", "second_is_known", "equal_is_known", "decision_is_known", "is_not_known"),
+        *(f"{answer}_is_known" for answer in PAIR.texts),
+        *("decision_is_known", "is_not_known"),
     )
     fields = (
         ("uuid", "experiment", "created_at"),
@@ -91,21 +92,6 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     )
     cancel = audited(moderation.close, "{} closed.", "Cancel: stop requesting labels")
     requeue = audited(moderation.reopen, "{} reopened.", "Requeue: reopen canceled comparisons for labeling")
-    first_is_known = audited(
-        partial(moderation.make_gold, answer="first"),
-        "{} used as attention checks.",
-        "Use as attention check: first is better",
-    )
-    second_is_known = audited(
-        partial(moderation.make_gold, answer="second"),
-        "{} used as attention checks.",
-        "Use as attention check: second is better",
-    )
-    equal_is_known = audited(
-        partial(moderation.make_gold, answer="equal"),
-        "{} used as attention checks.",
-        "Use as attention check: both are equal",
-    )
     decision_is_known = audited(
         moderation.make_gold,
         "{} used as attention checks.",
@@ -128,6 +114,12 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
             for item in ITEMS[: comparison.question.size]
         ]
         return format_html_join(" ", '<video src="{}" width="256" controls muted loop></video>', shown)
+
+
+for _answer, _text in PAIR.texts.items():
+    _act = partial(moderation.make_gold, answer=_answer)
+    _said = f"Use as attention check: {_text}"
+    setattr(ComparisonAdmin, f"{_answer}_is_known", audited(_act, "{} used as attention checks.", _said))
 
 
 @admin.register(models.Label)

@@ -30,11 +30,11 @@ _DELETE_SECONDS = 15.0  # time limit per request; the periodic maintenance delet
 
 
 def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
-    low, high = quality.left.interval
+    low, high = quality.side.interval
     return (
         *(quality.name, quality.answers),
         *(_percent(quality.gold), _percent(quality.consensus)),
-        f"{_percent(quality.left)} ({low:.0%} to {high:.0%})",
+        f"{_percent(quality.side)} ({low:.0%} to {high:.0%})",
         _percent(quality.consistency),
         "" if quality.seconds is None else f"{quality.seconds:.1f}",
         quality.notice or "",

@@ -24,9 +24,9 @@ from human_feedback_site.feedback.admin.base import (
     SeenForm,
     audited,
 )
+from human_feedback_site.feedback.kinds import by_kind
 from human_feedback_site.feedback.models import ApiToken, Identity
 from human_feedback_site.feedback.services import accounts, invites, moderation
-from human_feedback_site.feedback.services.decisions import by_kind
 
 
 def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participation]:

@@ -103,6 +103,22 @@ class Kind(ABC):
         return answer == known
 
     @abstractmethod
+    def opposite(self, answer: str) -> str:
+        """Return the answer that says the contrary; for some, such as "equal", it is the same."""
+
+    def is_below_chance(self, confusion: Sequence[Sequence[float]]) -> bool:
+        """Return True if answers are more often close to the contrary of the truth than to the truth.
+
+        Args:
+            confusion: probability of each answer to each true one, which are in rows.
+        """
+        balance = 0.0
+        for truth, row in zip(self.classes, confusion, strict=True):
+            for answer, share in zip(self.classes, row, strict=True):
+                balance += share * (self.passes(answer, truth) - self.passes(answer, self.opposite(truth)))
+        return balance < -_SAME
+
+    @abstractmethod
     def majority(self, votes: Sequence[float]) -> str:
         """Return the answer that follows from the number of votes for each answer, which are not all 0."""
 
@@ -113,6 +129,10 @@ class Kind(ABC):
 
 class Scale(Kind):
     """Kind whose answers are ordered. Labelers who disagree meet at the median, or next to it, inward."""
+
+    def opposite(self, answer: str) -> str:
+        """Return the answer as far from the other end of the scale."""
+        return self.classes[-1 - self.classes.index(answer)]
 
     def majority(self, votes: Sequence[float]) -> str:
         """Return the median of the votes."""

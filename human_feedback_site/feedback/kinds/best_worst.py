@@ -41,6 +41,10 @@ class BestWorst(Kind):
         (best, worst), (known_best, known_worst) = answer.split(">"), known.split(">")
         return (best == known_best or worst == known_worst) and best != known_worst and worst != known_best
 
+    def opposite(self, answer: str) -> str:
+        """Return the answer that takes the best for the worst and vice versa."""
+        return ">".join(reversed(answer.split(">")))
+
     def majority(self, votes: Sequence[float]) -> str:
         """Return the item called the best most often, less how often it was called the worst, and vice versa.
 

@@ -296,7 +296,7 @@ def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
         answers=quality.answers,
         shares=[
             *(_share(rate, f"/ {rate.total}") for rate in (quality.gold, quality.consensus)),
-            _with_interval(quality.left),
+            _with_interval(quality.side),
             _share(quality.consistency, f"/ {quality.consistency.total}"),
         ],
         seconds=NONE

@@ -8,15 +8,12 @@ from django.db.models import Count, Exists, F, OuterRef, Prefetch, Q, QuerySet, 
 from django.db.models.functions import Coalesce
 from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.kinds import ITEMS, Kind
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Participation
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 from human_feedback_site.feedback.services.experiments import trainer_away_since
-
-_CLIPS = (_("first clip"), _("second clip"))
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,7 @@ class ShownItem:
     url: str | None  # permanent URL of the clip, or None if the clip is no longer available
     true_return: float | None  # the segment's true return, or None if unknown
     preferred: bool  # True if the current decision prefers this clip
-    # numbers of labelers who saw the clip on the left and on the right when they answered; None if there are
-    # not two clips
+    # numbers of labelers who saw the clip in each place of the screen; None if there are not two clips
     sides: tuple[int, int] | None
 
 
@@ -47,15 +43,15 @@ class ShownLabel:
     @property
     def choice(self) -> Promise | str:
         """Text of the labeler's choice."""
-        if self.kind.size == len(_CLIPS):
+        if self.kind.size == 2:
             return self.kind.choices[self.label.choice]
         return self.kind.answers[self.label.answer]
 
     @property
-    def clip(self) -> Promise | None:
-        """Text that names the better one of two clips; None if neither is."""
-        best = self.kind.best_of(self.label.answer) if self.kind.size == len(_CLIPS) else None
-        return None if best is None else _CLIPS[best]
+    def clip(self) -> Promise | str | None:
+        """Name of the better one of two clips; None if neither is."""
+        best = self.kind.best_of(self.label.answer) if self.kind.size == 2 else None
+        return None if best is None else self.kind.item_names[best]
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
     labels = list(comparison.labels.all())
     straight = len({label.labeler_id for label in labels if not label.swapped})
     swapped = len({label.labeler_id for label in labels if label.swapped})
-    sides = [(straight, swapped), (swapped, straight)] if kind.size == len(_CLIPS) else [None] * kind.size
+    sides = [(straight, swapped), (swapped, straight)] if kind.size == 2 else [None] * kind.size
     best = kind.best_of(decision) if decision else None
     urls = [
         None if comparison.clips_gone else reverse(f"{item}-clip", args=[experiment.name, comparison.uuid])

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
-from human_feedback_site.feedback.kinds import KINDS, Kind, choices_of_all
+from human_feedback_site.feedback.kinds import KINDS, Kind
 from human_feedback_site.feedback.models import Experiment, Label
 from human_feedback_site.feedback.models.querysets import kinds_in, not_undone
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
@@ -47,14 +47,13 @@ class LabelerQuality:
     # answers that match the plurality answer of the other labelers. Ties and ``cant_tell`` answers are
     # excluded
     consensus: Rate
-    # share of ``left`` among ``left`` and ``right`` answers; a share far from 0.5 suggests side bias
-    left: Rate
+    # answers for the clip shown in the first place, among those for one of two; far from half suggests bias
+    side: Rate
     consistency: Rate  # repeated pairs that got the same answer as before
     # median response time in seconds, from when both clips start playing; None if not recorded
     seconds: float | None
     notice: str | None  # ``warned``, ``stopped``, or None
-    # estimated probability of each answer (first, equal, second) for each true outcome; rows are true
-    # outcomes. None if not estimated yet
+    # estimated probability of each answer for each true one, in rows, by kind. None if not estimated yet
     confusion: Sequence[Sequence[float]] | None
 
 
@@ -75,7 +74,7 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
     """Return quality statistics for each labeler who participates in the experiment, sorted by name."""
     kinds = kinds_in(experiment)
     gold, consensus = _gold(experiment), consensus_on(experiment, kinds)
-    left, consistency = _left(experiment), consistency_on(experiment, kinds)
+    side, consistency = _side(experiment), consistency_on(experiment, kinds)
     seconds = _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
     return [
@@ -85,7 +84,7 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
             answers=each.answered,
             gold=gold.get(each.labeler_id, _NONE),
             consensus=consensus.get(each.labeler_id, _NONE),
-            left=left.get(each.labeler_id, _NONE),
+            side=side.get(each.labeler_id, _NONE),
             consistency=consistency.get(each.labeler_id, _NONE),
             seconds=seconds.get(each.labeler_id),
             notice=each.notice,
@@ -130,12 +129,12 @@ def _summed(rows: Iterable[tuple[int, int, int]]) -> Mapping[int, Rate]:
     return found
 
 
-def _left(experiment: Experiment) -> Mapping[int, Rate]:
-    sides = {
-        side: [choice for choice in choices_of_all() if choice.endswith(side)] for side in ("left", "right")
-    }
-    labels = _labels(experiment).filter(choice__in=(*sides["left"], *sides["right"]))
-    return _rates(labels, Q(choice__in=sides["left"]))
+def _side(experiment: Experiment) -> Mapping[int, Rate]:
+    of_two = [kind for kind in KINDS.values() if kind.size == 2]
+    better = {choice: kind.best_of(choice) for kind in of_two for choice in kind.choices}
+    chosen = [choice for choice, place in better.items() if place is not None]
+    labels = _labels(experiment).filter(choice__in=chosen)
+    return _rates(labels, Q(choice__in=[choice for choice in chosen if better[choice] == 0]))
 
 
 def consistency_on(experiment: Experiment, kinds: Sequence[Kind]) -> Mapping[int, Rate]:

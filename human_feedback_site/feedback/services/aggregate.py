@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from human_feedback_site.feedback.kinds import KINDS
+from human_feedback_site.feedback.kinds import KINDS, by_kind, stored_as
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -22,11 +22,9 @@ from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_sken
 from human_feedback_site.feedback.services.decisions import (
     COUNTED_FIELDS,
     announce_all,
-    by_kind,
     confusions_in,
     count_anew,
     labels_of,
-    stored_as,
 )
 
 VOTES = 50_000  # number of newest votes used; decisions on older ones are not revised

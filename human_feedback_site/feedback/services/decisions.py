@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from django.db import transaction
 
-from human_feedback_site.feedback.kinds import PAIR
+from human_feedback_site.feedback.kinds import PAIR, by_kind
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Participation
 from human_feedback_site.feedback.models.querysets import eligible_labels, lock_comparisons
 from human_feedback_site.feedback.quality.aggregation import Verdict, majority, weighed
@@ -45,16 +45,6 @@ def next_numbers(experiment: int, count: int) -> range:
     """Reserve the feed's next ``count`` sequence numbers; the counter stays locked until the commit."""
     newest = raise_counter(experiment, count)
     return range(newest - count + 1, newest + 1)
-
-
-def by_kind(stored: Any) -> Mapping[str, Any]:
-    """Return stored estimates by kind; while there are only pairs, their estimate is stored by itself."""
-    return stored if isinstance(stored, dict) else {PAIR.name: stored} if stored else {}
-
-
-def stored_as(estimates: Mapping[str, Any]) -> Any:
-    """Return estimates by kind as the database stores them; the inverse of :func:`by_kind`."""
-    return estimates.get(PAIR.name) if estimates.keys() <= {PAIR.name} else dict(estimates)
 
 
 def confusions_in(experiment: int, labelers: Collection[int] | None = None) -> Confusions:

@@ -228,9 +228,9 @@ def test_history_of_a_comparison_is_complete(
     html = html[html.index("History") :]
     side = side_of(lease, "first").capitalize()  # what the labeler chose, not what that means
     told = [
-        f"you {side} (first clip)",
+        f"you {side} (First)",
         "→ First is better",
-        f"you {side} (first clip) undone",
+        f"you {side} (First) undone",
         "decision withdrawn",
     ]
     told += ["you Can’t tell", "→ Can’t tell"]

@@ -110,7 +110,7 @@ def test_comparison_shows_clips_returns_and_labels(
     assert all(researcher_browser.get(link, follow=True).status_code == 200 for link in links)
     assert html.index(">true return 2.00<") < html.index(">true return 1.00<")
     side = side_of(lease, "second").capitalize()
-    assert html.index(f'{side} <span class="muted">(second clip)</span>') < html.index("undone</")
+    assert html.index(f'{side} <span class="muted">(Second)</span>') < html.index("undone</")
     assert html.index("undone</") < html.rindex("Equal")
     assert "Second is better" not in html[: html.index("undone</")]
     assert "<b>Equal</b>" in html
@@ -142,7 +142,7 @@ def test_clips_are_named_with_the_sides_labelers_saw(
     both = "shown on the left to 1, on the right to 1"
     assert said() == [["First", both, "true return 2.00"], ["Second", both, "true return 1.00"]]
     html = text(researcher_browser)
-    for name, clip in (("ann", "second clip"), ("bob", "first clip")):
+    for name, clip in (("ann", "Second"), ("bob", "First")):
         row = re.search(rf"<span[^>]*>{name}</span>.*?</li>", html, re.DOTALL)
         assert row is not None
         assert f'Left <span class="muted">({clip})</span>' in row[0]

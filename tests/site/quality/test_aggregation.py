@@ -430,7 +430,7 @@ def test_sql_counts_match_the_labels(labeled: Experiment) -> None:
         gold = [label for label in own if label.status == "gold"]
         assert quality.gold == Rate(sum(label.answer == "first" for label in gold), len(gold))
         sides = [label.choice for label in own if label.choice in {"left", "right"}]
-        assert quality.left == Rate(sides.count("left"), len(sides))
+        assert quality.side == Rate(sides.count("left"), len(sides))
         times = [label.response_ms for label in own if label.response_ms is not None]
         assert quality.seconds == pytest.approx(statistics.median(times) / 1000)
         assert quality.consensus == leave_one_out(units.values(), name)
