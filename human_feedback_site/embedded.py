@@ -36,7 +36,7 @@ os.environ.pop("WEB_CONCURRENCY", None)  # only for production; gunicorn would f
 from gunicorn.app.base import BaseApplication
 
 from human_feedback_site.environment import read_count, read_list
-from human_feedback_site.private import make_private_folder, random_code
+from human_feedback_site.private import CODE_LENGTH, make_private_folder, random_code
 
 PORT = 8000  # first port to try unless TEACHER_PORT is set
 PORTS = 100  # number of ports to try
@@ -71,12 +71,14 @@ def main(arguments: list[str] | None = None) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        listener = _listen(options.bind, _last_port(folder / "lock"))
+        last = _last_announcement(folder / "lock")
+        listener = _listen(options.bind, _last_port(last))
         port = listener.getsockname()[1]
         host = socket.gethostname()  # while the site starts, a run on another machine must know who does
-        _overwrite(lock.fileno(), json.dumps({**_last_announcement(folder / "lock"), "host": host}))
+        _overwrite(lock.fileno(), json.dumps({**last, "host": host}))
         instance = uuid.uuid4().hex
         os.environ |= _environment(options, state_dir, port, instance)
+        os.environ["TEACHER_SIGN_IN_CODE"] = _sign_in_code(last)
         _prepare_database()
         announcement = {
             "pid": os.getpid(),
@@ -292,9 +294,15 @@ def _is_claimed(port: int) -> bool:
     return False
 
 
-def _last_port(lock: Path) -> int | None:
+def _sign_in_code(last: Mapping[str, Any]) -> str:
+    """Return the code of a site that died, so that links printed for it keep working, or a new one."""
+    code = last.get("sign_in_code")
+    return code if last.get("url") and isinstance(code, str) and len(code) == CODE_LENGTH else random_code()
+
+
+def _last_port(last: Mapping[str, Any]) -> int | None:
     try:
-        port = int(_last_announcement(lock)["port"])
+        port = int(last["port"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return port if 0 < port < 65536 else None
@@ -324,7 +332,6 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "TEACHER_STATE_DIR": str(state_dir),
         "TEACHER_INSTANCE_ID": instance,
-        "TEACHER_SIGN_IN_CODE": random_code(),
         "ALLOWED_HOSTS": ",".join([own_host, *read_list("ALLOWED_HOSTS")]),
     }
     if public_url:

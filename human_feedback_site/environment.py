@@ -249,14 +249,27 @@ def announced_store(state_dir: Path) -> tuple[str, str]:
 
     Both are empty if there was no such site, or if its clips are in the state folder.
     """
-    try:
-        site = json.loads((state_dir / "site" / "lock").read_text(encoding="utf-8"))
-        storage, endpoint = str(site["storage"]), str(site.get("s3_endpoint_url", ""))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return "", ""  # no embedded site has used the folder
+    site = _announcement(state_dir)
+    storage, endpoint = str(site.get("storage", "")), str(site.get("s3_endpoint_url", ""))
     if not storage.startswith("s3://") and not Path(storage).is_absolute():
         return "", ""  # empty, or a relative path whose base is unknown
     return storage, endpoint
+
+
+def announced_url(state_dir: Path) -> str | None:
+    """Return the URL of the embedded site that runs in the state folder, or None."""
+    site = _announcement(state_dir)
+    url = site.get("public_url") or site.get("url")
+    return str(url) if site.get("url") and url else None
+
+
+def _announcement(state_dir: Path) -> dict[str, Any]:
+    """Return what an embedded site wrote to ``site/lock``; empty if none has used the folder."""
+    try:
+        site = json.loads((state_dir / "site" / "lock").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return site if isinstance(site, dict) else {}
 
 
 def read_storage(state_dir: Path, announced: str = "") -> str:

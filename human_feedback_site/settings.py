@@ -8,6 +8,7 @@ import gc
 import hashlib
 import os
 import re
+import shlex
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -45,6 +46,9 @@ gc.set_threshold(50_000, 20, 50)
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
 SIGN_IN_CODE = os.environ.get("TEACHER_SIGN_IN_CODE", "")  # of the link that ``teach site`` prints
+REOPEN_COMMAND = ""  # that opens an embedded site again after it has stopped
+if INSTANCE_ID and not os.environ.get("DATABASE_URL"):
+    REOPEN_COMMAND = f"teach site --state_dir {shlex.quote(str(STATE_DIR))}"
 PUBLIC_URL = read_public_url("TEACHER_PUBLIC_URL")  # URL that users open; None: each request's own URL
 _PUBLIC_ORIGINS = [origin_of(PUBLIC_URL)] if PUBLIC_URL else []
 _PATH = path_of(PUBLIC_URL)  # for example "/teacher" if the site shares its host with other sites

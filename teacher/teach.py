@@ -29,6 +29,7 @@ from teacher.settings.presets import Preset
 
 COMMANDS: Mapping[str, str] = {
     "ls": "teacher.cli.ls",
+    "site": "teacher.cli.site",
     "doctor": "teacher.cli.doctor",
     "play": "teacher.cli.play",
     "export": "teacher.cli.export",

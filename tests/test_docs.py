@@ -22,6 +22,8 @@ from gymnasium.spaces import Box, Dict, flatten
 from PIL import Image
 
 from docs.reference_pages import rest_page, settings_page
+from human_feedback_site.manage import NAMES
+from teacher.cli.site import COMMANDS as COMMANDS_OF_SITE
 from teacher.data.demonstrations import load_demonstrations
 from teacher.settings.config_files import load_config
 from teacher.settings.teachers import ErrorModel
@@ -128,6 +130,8 @@ def check_teach(arguments: list[str]) -> None:
     """Every option is known and its value fits; ``...`` stands for whatever a run needs."""
     if not arguments[0].startswith("-"):
         assert arguments[0] in COMMANDS_OF_TEACH
+        if arguments[0] == "site" and arguments[1] in COMMANDS_OF_SITE:
+            check_manage(arguments[1:])
         return
     if "--resume" in arguments or "--help" in arguments or "--help-all" in arguments:
         return
@@ -144,6 +148,7 @@ def check_make(words: list[str]) -> None:
 def check_manage(words: list[str]) -> None:
     """The command exists, here or in Django, and takes these options."""
     name, *arguments = words
+    name = NAMES.get(name, name)
     command = load_command_class(get_commands()[name], name)
     command.create_parser("manage.py", name).parse_args(arguments)
 

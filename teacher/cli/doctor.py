@@ -189,7 +189,7 @@ def _storage(url: str) -> str:
     key = "doctor/check.mp4"
     where = (
         "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the server isn't Amazon's, S3_ENDPOINT_URL; "
-        "create the bucket with python manage.py setup_storage"
+        "create the bucket with teach site setup_storage"
         if "://" in url
         else "choose another folder with --storage"
     )
@@ -220,7 +220,7 @@ def _site(machine: Machine) -> str:
             return "not running; the first run with -p human starts it on this machine"
         url, token = running
     if not token:
-        remedy = f"on the site, run python manage.py create_token USER, and set {TOKEN_VARIABLE} to the token"
+        remedy = f"on the site, run teach site token USER, and set {TOKEN_VARIABLE} to the token"
         raise _MissingError(f"{url} needs a token, and {TOKEN_VARIABLE} is not set", remedy)
     try:
         with contextlib.closing(FeedbackClient(url, token)) as client:

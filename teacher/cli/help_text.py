@@ -30,6 +30,8 @@ most used options:
 commands (run one with --help for its options):
   teach doctor          check that everything works on this machine
   teach ls              list runs and their progress
+  teach site [RUN]      open the labeling site of runs that have ended;
+                        invite, create tokens, back up (see --help)
   teach play RUN        make a video of a run's policy, optionally with
                         predicted rewards
   teach export RUN FILE                      write labels, predictor to files

@@ -75,7 +75,9 @@ def _run(read: Read, followers: Followers) -> int:
         settings, refused = read()
         plan = check(settings, console, refused)
         with prepared_directory(plan.settings), build_run(plan, console, followers) as run:
-            return _teach(run, _resume_line(plan.config, followers.ranks))
+            status = _teach(run, _resume_line(plan.config, followers.ranks))
+            _mention_site(run)
+            return status
     except (TeacherError, AgentError) as error:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
@@ -165,12 +167,25 @@ def _train_or_save(run: Run, resume: str) -> bool:
         raise
 
 
+def _mention_site(run: Run) -> None:
+    """Print the command that opens this machine's site again, which stops soon after its last run."""
+    if run.config.predictor == "human" and run.config.site_url is None:
+        command = f"{_program()} site {shlex.quote(str(run.config.run_dir))}"
+        run.console.print(f"To open the labeling site again: [bold]{command}[/]")
+
+
+def _program() -> str:
+    """Return how to run ``teach`` in a shell."""
+    beside = Path(sys.executable).with_name("teach")
+    if shutil.which("teach"):
+        return "teach"
+    return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"
+
+
 def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
-        beside = Path(sys.executable).with_name("teach")
-        typed = shlex.quote(str(beside)) if beside.exists() else f"{python} {module}"
-        program = "teach" if shutil.which("teach") else typed
+        program = _program()
     else:
         torchrun = "torchrun" if shutil.which("torchrun") else f"{python} -m torch.distributed.run"
         on_each_host = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))

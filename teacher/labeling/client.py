@@ -343,9 +343,7 @@ class FeedbackClient:
             ) from error
 
     def _refusal(self, response: requests.Response) -> str:
-        hint = (
-            "; create one with `python manage.py create_token USER` on the site and set TEACHER_TOKEN to it"
-        )
+        hint = "; create one with `teach site token USER` on the site and set TEACHER_TOKEN to it"
         match response.status_code:
             case 401:
                 return f"the labeling site at {self.site_url} does not accept the token{hint}"

@@ -44,7 +44,7 @@ class SiteHandle:
     Attributes:
         storage: the site's clip store, ``s3://bucket/prefix`` or a folder.
         instance_id: random ID of the site's process, which changes when the site is restarted.
-        sign_in_url: link that signs in the site's admin, until the site is restarted.
+        sign_in_url: link that signs in the site's admin, until the site stops.
     """
 
     url: str
@@ -60,6 +60,10 @@ class SiteHandle:
     def state_dir(self) -> Path:
         """Folder that holds the site's database, clips, secrets and log."""
         return self._folder.state_dir
+
+    def page_url(self, experiment: str) -> str:
+        """Return the URL of an experiment's page."""
+        return f"{self.sign_in_url.rpartition('/j/')[0]}/experiments/{experiment}/"
 
     def revive(self) -> None:
         """Restart the site on the same port if it has died, without waiting for it to respond.

@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -24,7 +25,7 @@ from django.db import connection
 from pytest_django import Settings
 from standardwebhooks import Webhook
 
-from human_feedback_site.embedded import EmbeddedSite, _last_port
+from human_feedback_site.embedded import EmbeddedSite, _last_announcement, _last_port, _sign_in_code
 from human_feedback_site.private import read_secret_key
 from tests.conftest import damaged, refusals
 from tests.servers import serving
@@ -264,10 +265,18 @@ def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path) -
     lock = tmp_path / "lock"
     for content in damaged(json.dumps({"port": 8000, "url": "http://127.0.0.1:8000"}).encode()):
         lock.write_bytes(content)
-        port = _last_port(lock)
+        port = _last_port(_last_announcement(lock))
         assert port is None or 0 < port < 65536
     lock.write_text('{"port": 8000}')
-    assert _last_port(lock) == 8000
+    assert _last_port(_last_announcement(lock)) == 8000
+
+
+def test_code_survives_only_a_crash() -> None:
+    code = "2" * 17
+    assert _sign_in_code({"url": "http://127.0.0.1:8000", "sign_in_code": code}) == code
+    for last in ({}, {"url": None, "sign_in_code": code}, {"url": "x", "sign_in_code": "2"}, {"url": "x"}):
+        assert re.fullmatch(r"[2-9a-z]{17}", _sign_in_code(last))
+        assert _sign_in_code(last) != code
 
 
 def test_site_announcement_is_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
             except TooManyAttemptsError as error:
                 raise Throttled(error.wait, "Too many wrong API tokens from this IP address.") from None
             raise AuthenticationFailed(
-                "The API token is invalid or has expired; create one with: manage.py create_token USER"
+                "The API token is invalid or has expired; create one with: teach site token USER"
             )
         return token.user, token
 
@@ -88,7 +88,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "API token, created with `manage.py create_token USER`.",
+            "description": "API token, created with `teach site token USER`.",
         }
 
 

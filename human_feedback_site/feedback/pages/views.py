@@ -114,8 +114,19 @@ def managed_by(request: HttpRequest) -> QuerySet[Experiment]:
 
 
 def account(request: HttpRequest) -> dict[str, Any]:
-    """Add ``account_name``, the user's display name, to every template context (looked up lazily)."""
-    return {"account_name": SimpleLazyObject(lambda: name_of(getattr(request, "user", AnonymousUser())))}
+    """Add to every template's context, looked up lazily, the user's display name (``account_name``).
+
+    For people who manage experiments, ``reopen`` is the command that opens the site after it has stopped.
+    """
+    user = getattr(request, "user", AnonymousUser())
+
+    def reopen() -> str:
+        return settings.REOPEN_COMMAND if user.is_staff or request.session.get(WATCHED) else ""
+
+    return {
+        "account_name": SimpleLazyObject(lambda: name_of(user)),
+        "reopen": SimpleLazyObject(reopen) if settings.REOPEN_COMMAND else "",
+    }
 
 
 def name_of(user: User | AnonymousUser) -> str:

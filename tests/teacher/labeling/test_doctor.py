@@ -102,7 +102,7 @@ def test_a_wrong_token_and_none_are_told_apart(site: SiteHandle, monkeypatch: py
     wrong = found("site", machine)
     assert wrong.state == "missing"
     assert wrong.detail.endswith("does not accept the token")
-    assert "create_token" in wrong.remedy
+    assert "teach site token" in wrong.remedy
 
 
 def test_the_site_of_this_machine_is_asked_where_it_runs(site: SiteHandle, tmp_path: Path) -> None:

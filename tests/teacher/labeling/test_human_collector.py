@@ -444,7 +444,10 @@ def test_another_runs_name_is_refused_at_once(start_asking: Any, site: SiteHandl
 
 
 def test_a_wrong_token_is_refused_at_once(start_asking: Any, site: SiteHandle) -> None:
-    with pytest.raises(SiteRefusedError, match="create_token"), start_asking(at=replace(site, token="tt_x")):
+    with (
+        pytest.raises(SiteRefusedError, match="teach site token"),
+        start_asking(at=replace(site, token="tt_x")),
+    ):
         pass
 
 

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
+from human_feedback_site.environment import announced_url
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.services.invites import invite_by_name, link_of
 
@@ -19,14 +20,14 @@ class Command(BaseCommand):
         parser.add_argument("labeler", help="name of the labeler; created if it doesn't exist")
         parser.add_argument(
             "--site-url",
-            default=settings.PUBLIC_URL,
-            help="URL of the site (default: TEACHER_PUBLIC_URL)",
+            default=settings.PUBLIC_URL or announced_url(settings.STATE_DIR),
+            help="URL of the site (default: TEACHER_PUBLIC_URL, or that of a running embedded site)",
         )
 
     def handle(self, *args: Any, experiment: str, labeler: str, site_url: str | None, **options: Any) -> str:
         if site_url is None:
             raise CommandError(
-                "The site's URL is unknown. Set TEACHER_PUBLIC_URL or pass --site-url, for example "
+                "The site's URL is unknown. Open the site with teach site, or pass --site-url, for example "
                 "http://127.0.0.1:8000."
             )
         found = Experiment.objects.filter(name=experiment).first()

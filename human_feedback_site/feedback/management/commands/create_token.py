@@ -36,7 +36,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
         owner = User.objects.filter(username=User.normalize_username(user)).first()
         if owner is None:
-            raise CommandError(f"There is no user {user!r}; create one with: manage.py createsuperuser")
+            raise CommandError(f"There is no user {user!r}; create one with: teach site createsuperuser")
         if not owner.is_staff or not owner.is_active:
             raise CommandError(
                 f"The user {user!r} must be an active staff user to use the API; change this in the admin."

@@ -3,6 +3,7 @@
 import { element } from "../dom.js";
 import "../media.js";
 import { Patience } from "../patience.js";
+import { reached } from "./alive.js";
 import { morph } from "./morph.js";
 import { showLocalTimes } from "./times.js";
 
@@ -21,14 +22,15 @@ async function refresh() {
   if (asking || signedOut || document.hidden || isFinished()) return;
   asking = true;
   try {
-    await update();
+    reached(await update());
   } catch {
-    // The site can't be reached; the next update retries.
+    reached(false);
   }
   asking = false;
   timer = setTimeout(refresh, EVERY_MS);
 }
 
+/** Update the page; resolves to whether the site could answer. */
 async function update() {
   const patience = new Patience(TIMEOUT_MS);
   const reply = await fetch("live", {
@@ -43,13 +45,14 @@ async function update() {
   }
   if (reply.status !== 200) {
     patience.cancel();
-    return;
+    return signedOut || reply.status === 304;
   }
   const text = await (await patience.whole(reply)).text();
   const fresh = new DOMParser().parseFromString(text, "text/html");
   showLocalTimes(fresh);
   for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
   etag = reply.headers.get("ETag") ?? "";
+  return true;
 }
 
 function isFinished() {
