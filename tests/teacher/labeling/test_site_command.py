@@ -66,7 +66,7 @@ def test_commands_use_the_running_site(site: SiteHandle, capfd: pytest.CaptureFi
     assert capfd.readouterr().out.startswith(f"{site.url}/j/")
 
 
-def test_what_has_no_site_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_own_site_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own, rl = new_run(tmp_path), new_run(tmp_path, "rl", predictor="rl")
     far = new_run(tmp_path, "far", site_url="https://labels.example", storage="s3://clips")
     other = new_run(tmp_path, "other", state_dir=str(tmp_path / "elsewhere"))
