@@ -140,7 +140,7 @@ class Feed:
     Attributes:
         last_seq: sequence number of the experiment's newest item; ``items`` may end before it.
         items: decisions after the cursor, oldest first.
-        active_labelers: number of labelers who have a pair on screen or labeled one in the last 2 minutes.
+        active_labelers: number of labelers who have a question on screen or answered one in the last 2 min.
     """
 
     state: SiteState

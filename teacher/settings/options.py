@@ -273,7 +273,7 @@ class QueryConfig:
     ] = "probability"
     candidates: Annotated[
         int,
-        "random pairs to select each comparison from (2017 paper: 10)",
+        "random groups of segments to select each question from (2017 paper: 10)",
         COUNT,
         at_most("10000"),
     ] = 10

@@ -131,7 +131,7 @@ def new_predictor(
 
 
 def _schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
-    """Return the label schedule; a time-based one starts with the ``asked`` labels of earlier pairs due."""
+    """Return the label schedule; a time-based one starts with the ``asked`` earlier labels due."""
     if config.schedule is not None:
         return config.schedule
     if config.n_prefs is not None and config.total_timesteps is not None:

@@ -191,10 +191,10 @@ class Controls:
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
-        """Ask the notebook user to label up to ``count`` waiting pairs; return the number labeled.
+        """Ask the notebook user to answer up to ``count`` waiting questions; return the number answered.
 
         Args:
-            count: maximum number of pairs; None for all waiting pairs.
+            count: maximum number of questions; None for all that wait.
 
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.

@@ -79,7 +79,7 @@ class PromptCollector(Collector):
     def submit(
         self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
     ) -> None:
-        """Add the questions to the ledger and to the queue of pairs to ask about."""
+        """Add the questions to the ledger and to the queue of those to ask."""
         self._waiting.extend(self._write(questions, phase, step, kind))
         self._wake.set()
 

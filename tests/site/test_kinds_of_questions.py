@@ -241,7 +241,7 @@ def test_several_labelers_are_compared_and_weighed(trainer: Trainer, invite: Inv
             right, wrong = kind.classes[at % 2], kind.classes[-1 - at % 2]
             browser.answer(lease, choice_for(lease, wrong if name == "careless" else right))
     agreement = crowd.agreement(trainer.experiment)
-    assert agreement.pairs == 6
+    assert agreement.questions == 6
     assert agreement.alpha is not None
     rates = {each.name: each.consensus for each in crowd.labelers(trainer.experiment) if each.answers}
     assert (rates["careless"].hits, rates["careless"].total) == (0, 6)

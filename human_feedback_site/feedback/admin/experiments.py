@@ -174,12 +174,12 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
-        """Return Krippendorff's alpha as text, such as ``0.71 over 40 pairs``; None if it is undefined."""
+        """Return Krippendorff's alpha as text, such as ``0.71 over 40 questions``; None if undefined."""
         found = crowd.agreement(experiment)
         return (
             None
             if found.alpha is None
-            else f"{found.alpha:.2f} over {found.pairs} pair{pluralize(found.pairs)}"
+            else f"{found.alpha:.2f} over {found.questions} question{pluralize(found.questions)}"
         )
 
     @admin.display(description="labelers")
@@ -206,7 +206,10 @@ class ExperimentAdmin(Audited, ModelAdmin):
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
 
     pause = audited(
-        experiments.pause, "{} paused.", "Pause: give labelers no pairs and stop training", permissions=None
+        experiments.pause,
+        "{} paused.",
+        "Pause: give labelers no questions and stop training",
+        permissions=None,
     )
     resume = audited(experiments.resume, "{} resumed.", "Resume", permissions=None)
     finish = audited(experiments.finish, "{} finished.", "Finish: request no more labels", permissions=None)
@@ -259,7 +262,7 @@ class PredictedRewardsAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Example)
 class ExampleAdmin(ModelAdmin):
-    """Example and practice pairs that explain the prompt to labelers."""
+    """Examples and practice questions that explain the prompt to labelers."""
 
     list_display = ("experiment", "better", "explanation", "practice", "comparison")
     list_filter = ("practice", "experiment")

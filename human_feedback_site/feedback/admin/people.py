@@ -69,7 +69,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
     readmit = audited(
         lambda rows: moderation.readmit(_everywhere(rows)),
         "Readmitted in {} experiment(s).",
-        "Readmit in all experiments: give them pairs again and clear attention-check results",
+        "Readmit in all experiments: give them questions again and clear attention-check results",
         permissions=None,
     )
 
@@ -107,7 +107,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
         rates = [sum(row[at] for at, row in enumerate(matrix)) / len(matrix) for matrix in matrices.values()]
         return ", ".join(f"{rate:.0%}" for rate in rates) or None
 
-    stop = audited(moderation.stop, "{} stopped.", "Stop: give them no more pairs")
+    stop = audited(moderation.stop, "{} stopped.", "Stop: give them no more questions")
 
     @admin.action(permissions=["view"], description="Block: stop them and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
@@ -118,7 +118,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
     readmit = audited(
         moderation.readmit,
         "{} readmitted.",
-        "Readmit: give them pairs again and clear attention-check results",
+        "Readmit: give them questions again and clear attention-check results",
     )
 
 

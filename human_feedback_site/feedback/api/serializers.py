@@ -208,7 +208,7 @@ class ExampleSerializer(serializers.Serializer[Any]):
     better = serializers.ChoiceField(choices_of_all(), help_text="The choice that is known to be right.")
     explanation = serializers.CharField(help_text="Reason for the answer; may be empty.")
     practice = serializers.BooleanField(
-        help_text="True: labelers answer this pair as practice; false: they see it with its answer."
+        help_text="True: labelers answer this as practice; false: they see it with its answer."
     )
 
 

@@ -5,6 +5,8 @@ Safe while the site serves. Processes of 0.1.0 know only pairs, so none may be l
 
 import human_feedback_site.feedback.models.comparisons
 import human_feedback_site.feedback.models.labels
+import django.core.validators
+import django.db.models.deletion
 from django.db import migrations, models
 
 
@@ -120,5 +122,45 @@ class Migration(migrations.Migration):
             model_name='participation',
             name='confusion',
             field=models.JSONField(blank=True, help_text='Estimated confusion matrix: true answers as rows, given answers as columns. If there are questions other than pairs, an object with the matrix of each kind.', null=True),
+        ),
+        migrations.AlterField(
+            model_name='example',
+            name='practice',
+            field=models.BooleanField(default=False, help_text='Ask labelers this before their first question. If unchecked, it is shown with its answer.'),
+        ),
+        migrations.AlterField(
+            model_name='experiment',
+            name='consent',
+            field=models.ForeignKey(blank=True, editable=False, help_text='Consent text that labelers must accept before their first question. Empty: none.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='feedback.consenttext'),
+        ),
+        migrations.AlterField(
+            model_name='experiment',
+            name='gold_rate',
+            field=models.FloatField(default=0.0, help_text="Fraction of a labeler's questions, from 0 to 1, that are attention checks.", validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(1.0)]),
+        ),
+        migrations.AlterField(
+            model_name='experiment',
+            name='repeat_rate',
+            field=models.FloatField(default=0.0, help_text="Fraction of a labeler's questions, from 0 to 1, shown a second time to test consistency.", validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(1.0)]),
+        ),
+        migrations.AlterField(
+            model_name='experiment',
+            name='stop_failures',
+            field=models.PositiveSmallIntegerField(default=5, help_text='Labelers who fail this many of their last 10 checks of a type get no more questions.', validators=[django.core.validators.MinValueValidator(1)]),
+        ),
+        migrations.AlterField(
+            model_name='lease',
+            name='shown',
+            field=models.BooleanField(default=False, help_text='The question has been displayed, not just prefetched.'),
+        ),
+        migrations.AlterField(
+            model_name='participation',
+            name='stopped_at',
+            field=models.DateTimeField(blank=True, help_text='From this time on, the labeler gets no more questions.', null=True),
+        ),
+        migrations.AlterField(
+            model_name='undo',
+            name='lease',
+            field=models.ForeignKey(blank=True, help_text='New lease that gave the question back to the labeler, if any.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='feedback.lease'),
         ),
     ]

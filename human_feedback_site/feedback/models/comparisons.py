@@ -149,7 +149,7 @@ class Example(models.Model):
     )
     practice = models.BooleanField(
         default=False,
-        help_text="Ask labelers this before their first pair. If unchecked, it is shown with its answer.",
+        help_text="Ask labelers this before their first question. If unchecked, it is shown with its answer.",
     )
 
     class Meta:

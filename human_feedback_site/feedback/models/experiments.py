@@ -63,7 +63,7 @@ class Experiment(models.Model):
         blank=True,
         editable=False,
         related_name="+",
-        help_text="Consent text that labelers must accept before their first pair. Empty: none is needed.",
+        help_text="Consent text that labelers must accept before their first question. Empty: none.",
     )
     n_labels = models.PositiveIntegerField(
         null=True, blank=True, help_text="Total number of labels requested. Empty: no limit."
@@ -112,12 +112,12 @@ class Experiment(models.Model):
     repeat_rate = models.FloatField(
         default=0.0,
         validators=_share,
-        help_text="Fraction of a labeler's pairs, from 0 to 1, shown a second time to test consistency.",
+        help_text="Fraction of a labeler's questions, from 0 to 1, shown a second time to test consistency.",
     )
     gold_rate = models.FloatField(
         default=0.0,
         validators=_share,
-        help_text="Fraction of a labeler's pairs, from 0 to 1, that are attention checks.",
+        help_text="Fraction of a labeler's questions, from 0 to 1, that are attention checks.",
     )
     min_watch_ms = models.PositiveIntegerField(
         default=0,
@@ -131,7 +131,7 @@ class Experiment(models.Model):
     stop_failures = models.PositiveSmallIntegerField(
         default=5,
         validators=_one_or_more,
-        help_text="Labelers who fail this many of their last 10 checks of the same type get no more pairs.",
+        help_text="Labelers who fail this many of their last 10 checks of a type get no more questions.",
     )
     show_episodes = models.BooleanField(
         default=True,

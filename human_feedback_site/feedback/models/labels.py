@@ -31,14 +31,16 @@ class Lease(models.Model):
 
         JUDGE = "judge"
         GOLD = "gold"  # an attention check: the answer is compared with the known one
-        REPEAT = "repeat"  # a pair shown again: the answer is compared with the labeler's first one
+        REPEAT = "repeat"  # a question asked again: the answer is compared with the labeler's first one
 
     uuid = models.UUIDField(unique=True, default=uuid.uuid4)
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="leases")
     purpose = models.CharField(max_length=6, choices=Purpose.choices, default=Purpose.JUDGE)
     swapped = models.BooleanField(help_text="The clips are shown in reverse order.")
-    shown = models.BooleanField(default=False, help_text="The pair has been displayed, not just prefetched.")
+    shown = models.BooleanField(
+        default=False, help_text="The question has been displayed, not just prefetched."
+    )
     prompt_version = models.PositiveIntegerField(
         default=1, db_default=1, help_text="Version of the prompt when the lease was granted or last renewed."
     )
@@ -136,7 +138,7 @@ class Undo(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="New lease that gave the pair back to the labeler, if any.",
+        help_text="New lease that gave the question back to the labeler, if any.",
     )
     retracted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,

@@ -67,7 +67,7 @@ class Participation(models.Model):
         help_text="Results of the latest watch-time checks, oldest first: 1 is passed, 0 is too fast.",
     )
     stopped_at = models.DateTimeField(
-        null=True, blank=True, help_text="From this time on, the labeler gets no more pairs."
+        null=True, blank=True, help_text="From this time on, the labeler gets no more questions."
     )
     invite = models.ForeignKey(
         "feedback.Invite",

@@ -26,7 +26,7 @@ def live_leases() -> Q:
 def unanswered_leases() -> Q:
     """Return a ``Q`` filter that matches leases without an answer.
 
-    A lease also counts as answered if, after it was granted, the labeler answered the same pair under a
+    A lease also counts as answered if, after it was granted, the labeler answered the same question under a
     different lease, unless that answer is void.
     """
     answers = Label.objects.filter(

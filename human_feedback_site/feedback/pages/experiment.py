@@ -126,7 +126,7 @@ class PromptForm(forms.Form):
 
 @acts
 def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
-    """Change an experiment's prompt; labelers see the new prompt with their next pair."""
+    """Change an experiment's prompt; labelers see the new prompt with their next question."""
     experiment = _only(request, name).get()
     form = PromptForm(request.POST)
     if not form.is_valid():
@@ -145,7 +145,7 @@ def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
 
 
 class LessonForm(forms.Form):
-    """Form for an example: the correct answer, an explanation, and a checkbox for practice pairs."""
+    """Form for an example: the correct answer, an explanation, and a checkbox for practice questions."""
 
     better = forms.ChoiceField(
         choices=[(answer, answer) for answer in answers_of_all()],
@@ -163,7 +163,7 @@ class LessonForm(forms.Form):
 
 @acts
 def use_as_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Use a comparison as an example for labelers, or as a practice pair."""
+    """Use a comparison as an example for labelers, or as a practice question."""
     experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():

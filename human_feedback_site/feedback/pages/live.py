@@ -156,7 +156,7 @@ class LabelerRow:
     """Row of the labeler table.
 
     ``shares`` are, in column order: attention-check pass rate, agreement with the consensus, left-clip rate,
-    and consistency on repeated pairs.
+    and consistency on repeated questions.
     """
 
     pk: int
@@ -256,16 +256,18 @@ def _pace(
             _("until the last answer"),
             _("Time until all requested labels are in, at the current rate"),
         ),
-        _figure(_duration(status.queue_minutes), _("oldest open pair"), _("How long it has been waiting")),
+        _figure(
+            _duration(status.queue_minutes), _("oldest open question"), _("How long it has been waiting")
+        ),
         _figure(
             NONE if accuracy is None else f"{accuracy:.0%}",
             _("held-out accuracy"),
-            _("How often the predictor agrees with labelers on pairs it was not trained on"),
+            _("How often the predictor agrees with labelers on comparisons it was not trained on"),
         ),
         _figure(
             NONE if agreement.alpha is None else f"{agreement.alpha:.2f}",
-            _("agreement over %(n)s pairs") % {"n": agreement.pairs},
-            _("Krippendorff’s alpha over pairs judged more than once: 1 is perfect agreement, 0 is chance"),
+            _("agreement over %(n)s questions") % {"n": agreement.questions},
+            _("Krippendorff’s alpha over questions answered repeatedly: 1 is perfect agreement, 0 is chance"),
         ),
     ]
 
@@ -339,7 +341,7 @@ def _checked(curve: Curve, labelers: Sequence[LabelerQuality]) -> Curve:
     checks = (
         (_("Attention checks failed: %(share)s of %(total)s"), [each.gold for each in labelers]),
         (
-            _("Repeated pairs answered differently: %(share)s of %(total)s"),
+            _("Repeated questions answered differently: %(share)s of %(total)s"),
             [each.consistency for each in labelers],
         ),
         (

@@ -328,8 +328,8 @@ def _take_prefetched(who: Participant, most: int, kinds: Sequence[str]) -> list[
     taken = list(newer_half.select_for_update(of=("comparison",), no_key=True, skip_locked=True)[:most])
     end_leases(Lease.objects.filter(pk__in=[lease.pk for lease in taken], shown=False))
     # Two labelers may have had leases on the same comparison.
-    pairs = {lease.comparison_id: lease.comparison for lease in taken}
-    return _grant_all(who, [Candidate(pair) for pair in pairs.values()])
+    questions = {lease.comparison_id: lease.comparison for lease in taken}
+    return _grant_all(who, [Candidate(each) for each in questions.values()])
 
 
 @transaction.atomic

@@ -28,12 +28,12 @@ class Agreement:
 
     If there are several kinds, it is measured on the one with the most of these comparisons.
 
-    ``pairs`` is the number of these comparisons. ``alpha`` is Krippendorff's alpha; it is None if there are
-    no such comparisons or if their labels are all the same.
+    ``questions`` is the number of these comparisons. ``alpha`` is Krippendorff's alpha; it is None if there
+    are no such comparisons or if their labels are all the same.
     """
 
     alpha: float | None
-    pairs: int
+    questions: int
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class LabelerQuality:
     labeler: int
     name: str
     answers: int  # number of valid answers
-    gold: Rate  # correct answers to pairs with a known answer
+    gold: Rate  # correct answers to questions with a known answer
     # answers that match the plurality answer of the other labelers. Ties and ``cant_tell`` answers are
     # excluded
     consensus: Rate
     # answers for the clip shown in the first place, among those for one of two; far from half suggests bias
     side: Rate
-    consistency: Rate  # repeated pairs that got the same answer as before
-    # median response time in seconds, from when both clips start playing; None if not recorded
+    consistency: Rate  # repeated questions that got the same answer as before
+    # median response time in seconds, from when all clips start playing; None if not recorded
     seconds: float | None
     notice: str | None  # ``warned``, ``stopped``, or None
     # estimated probability of each answer for each true one, in rows, by kind. None if not estimated yet
@@ -59,15 +59,17 @@ class LabelerQuality:
 
 def agreement(experiment: Experiment) -> Agreement:
     """Return the agreement among the experiment's labelers."""
-    return max((_agreement(experiment, kind) for kind in kinds_in(experiment)), key=lambda each: each.pairs)
+    return max(
+        (_agreement(experiment, kind) for kind in kinds_in(experiment)), key=lambda each: each.questions
+    )
 
 
 def _agreement(experiment: Experiment, kind: Kind) -> Agreement:
     units: dict[Sequence[int], int] = {
         tuple(map(int, counts)): number for *counts, number in _rows(_units(kind), experiment)
     }
-    pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
-    return Agreement(krippendorff_alpha(units), pairs)
+    questions = sum(number for counts, number in units.items() if sum(counts) > 1)
+    return Agreement(krippendorff_alpha(units), questions)
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:

@@ -1,4 +1,4 @@
-"""Queries for the labeling page, except those that choose the pairs to judge."""
+"""Queries for the labeling page, except those that choose the questions to ask."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Recording and undoing of labelers' answers.
 
 Labels and undos are append-only. A label is counted if its comparison still wants labels. A label is void if
-its labeler was stopped or has already answered the same pair without withdrawing that answer. Void labels are
+its labeler was stopped or has already answered the question without withdrawing that answer. Void labels are
 stored but ignored. ``docs/leases.md`` lists the rules.
 
 Each transaction locks rows in the same order: the comparison, the labeler's leases, the labeler's other rows,
@@ -115,7 +115,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
 def _status_of(
     lease: AnsweredLease, comparison: Comparison, participation: Participation, *, judged: bool
 ) -> str:
-    """Return a new answer's status; a labeler may have one standing label per pair and kind of check."""
+    """Return a new answer's status; a labeler may have one standing label per question and kind of check."""
     if participation.stopped_at is not None:
         return Label.Status.VOID
     if lease.purpose != Lease.Purpose.JUDGE:

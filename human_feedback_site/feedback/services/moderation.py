@@ -78,7 +78,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
-    """Expire the chosen live leases, so that others can get the pairs; return how many ended."""
+    """Expire the chosen live leases, so that others can get the questions; return how many ended."""
     return end_leases(Lease.objects.filter(pk__in=list(chosen.order_by().values_list("pk", flat=True))))
 
 
@@ -119,7 +119,7 @@ def block(chosen: QuerySet[Participation], researcher: User) -> int:
     """Stop labelers and withdraw all their labels; return how many labels were withdrawn.
 
     The labels stay in the database with their undos. New decisions are made from the remaining labels, and
-    the pairs go to other labelers. Readmitting a labeler does not restore the labels.
+    the questions go to other labelers. Readmitting a labeler does not restore the labels.
     """
     participations = list(chosen.select_related("experiment").order_by("pk"))
     stop(chosen)
@@ -202,8 +202,8 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
 class NewExample:
     """A new example: its correct answer, its explanation, and whether it is a practice question.
 
-    If ``practice`` is True, labelers must answer it before their first pair; otherwise it is shown with its
-    answer.
+    If ``practice`` is True, labelers must answer it before their first question; otherwise it is shown with
+    its answer.
     """
 
     better: str

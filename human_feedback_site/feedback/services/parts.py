@@ -1,6 +1,6 @@
 """A labeler's answer counts and completion in one experiment, kept separately for each invitation.
 
-Quality checks, and the rule that a labeler judges a pair only once, apply to the participation as a whole.
+Quality checks, and the rule that a labeler answers a question once, apply to the participation as a whole.
 The number of answers, the completion and the platform's code belong to the invitation. The participation row
 itself describes the current invitation, whose answers are all valid ones except the number in ``elsewhere``.
 The other invitations have rows of their own (:class:`InvitePart`), so that recording a typical answer updates

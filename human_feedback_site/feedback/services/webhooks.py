@@ -73,7 +73,7 @@ def announce_finished(experiment: Experiment) -> None:
 
 
 def announce_blocked(participation: Participation, *, by_checks: bool) -> None:
-    """Queue the event that a labeler gets no more pairs, because of failed checks or by a researcher."""
+    """Queue the event that a labeler gets no more questions, because of failed checks or by a researcher."""
     reason = "failed_checks" if by_checks else "researcher"
     labeler = participation.labeler.name
     _announce(_Event.LABELER_BLOCKED, participation.experiment, labeler=labeler, reason=reason)
@@ -157,7 +157,7 @@ def _message(event: WebhookDelivery.Event, data: dict[str, Any]) -> str:
         text = f"Experiment {experiment} has finished."
     else:
         why = "failed attention checks" if data["reason"] == "failed_checks" else "stopped by a researcher"
-        text = f"Labeler {_code(data['labeler'])} gets no more pairs of {experiment}: {why}."
+        text = f"Labeler {_code(data['labeler'])} gets no more questions of {experiment}: {why}."
     return f"{text} {data['url']}" if data["url"] else text
 
 

@@ -91,7 +91,7 @@ def text_to_answer(labeler: Labeler, experiment: Experiment) -> ConsentText | No
 
 @transaction.atomic
 def answer(labeler: Labeler, text: ConsentText, *, agreed: bool) -> None:
-    """Record whether a labeler accepts a consent text; labelers who decline get no pairs."""
+    """Record whether a labeler accepts a consent text; labelers who decline get no questions."""
     ConsentAnswer.objects.create(text=text, labeler=labeler, agreed=agreed)
     Participation.objects.update_or_create(
         labeler=labeler,

@@ -333,7 +333,7 @@ def test_example_is_shown_and_no_longer_asked(
     assert browser.lease() == []
     html = researcher_browser.get(EXPERIMENT_PATH).content.decode()
     assert f'id="comparison-{uuid}"' in html
-    assert "practice pair</span>" in html
+    assert "practice question</span>" in html
     assert "Use as an example" not in html
 
 

@@ -173,7 +173,7 @@ def test_agreement_and_labeler_quality_are_shown(
     Experiment.objects.update(stop_failures=1)
     trainer.experiment.participations.filter(labeler__name="bea").update(stopped_at=Now())
     html = html_of(researcher_browser)
-    assert '<b class="number">0.00</b><span class="muted small">agreement over 4 pairs</span>' in html
+    assert '<b class="number">0.00</b><span class="muted small">agreement over 4 questions</span>' in html
     ann, bea = html.split('<th scope="row" dir="auto">')[1:]
     assert ann.startswith("ann</th>")
     assert "active</span>" in ann
@@ -230,7 +230,7 @@ def test_stopped_run_is_shown_until_it_reports_again(trainer: Trainer, researche
     stopped = html_of(researcher_browser)
     assert '<span class="badge">stopped' in stopped
     assert "The run was stopped on" in stopped
-    assert "2 open pairs can still be labeled" in stopped
+    assert "2 open questions can still be answered" in stopped
     assert '<a class="button quiet" id="label"' in stopped
     assert not any(text in stopped for text in ("44 min", 'badge running"', '<b class="number due">1'))
     assert trainer.experiment.waiting_for is None

@@ -195,7 +195,7 @@ def test_blocking_withdraws_labels_and_frees_comparisons(
 def test_readmission_returns_no_labels(path: str, browser: Browser, researcher_browser: Client) -> None:
     researcher_browser.post(f"{path}/block")
     html = researcher_browser.get(path).content.decode()
-    assert "you no longer gets pairs" in html
+    assert "you no longer gets questions" in html
     assert f'action="{path}/readmit"' in html
     assert f'action="{path}/block"' not in html  # there is nothing left to withdraw
     researcher_browser.post(f"{path}/readmit")

@@ -38,7 +38,7 @@ def page(trainer: Trainer, researcher_browser: Client) -> Callable[..., str]:
 def test_pause_reaches_everybody(trainer: Trainer, browser: Browser, page: Callable[..., str]) -> None:
     trainer.register()
     html = page("pause")
-    assert "Paused: labelers get no new pairs" in html
+    assert "Paused: labelers get no new questions" in html
     assert 'hopper/resume"' in html
     assert 'hopper/pause"' not in html
     assert (trainer.decisions()["state"], browser.lease()) == ("paused", [])

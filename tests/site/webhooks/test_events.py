@@ -286,12 +286,15 @@ def test_a_chat_gets_messages_and_a_program_gets_data(trainer: Trainer, settings
         (
             "labeler.blocked",
             {"labeler": "<!channel> `a` & b", "reason": "failed_checks"},
-            "Labeler `&lt;!channel&gt; 'a' &amp; b` gets no more pairs of `hopper`: failed attention checks.",
+            (
+                "Labeler `&lt;!channel&gt; 'a' &amp; b` gets no more questions of `hopper`: "
+                "failed attention checks."
+            ),
         ),
         (
             "labeler.blocked",
             {"labeler": "mia", "reason": "researcher"},
-            "Labeler `mia` gets no more pairs of `hopper`: stopped by a researcher.",
+            "Labeler `mia` gets no more questions of `hopper`: stopped by a researcher.",
         ),
     ],
 )
