@@ -18,6 +18,7 @@ def make_researcher_sheets(album: Album) -> None:
     album.sheet("home-researcher", "/", admin)
     album.sheet("experiment", f"{at}/", admin, sees("#films li"))
     album.sheet("finish", f"{at}/finish", admin)
+    album.sheet("settings", f"{at}/settings", admin)
     with album.state("paused"):
         album.sheet("experiment-paused", f"{at}/", admin, sees("#paused"))
     album.sheet("comparisons", f"{at}/comparisons?order=labels", admin)

@@ -186,7 +186,7 @@ def test_a_consent_text_that_was_changed_meanwhile_is_not_overwritten(trainer: T
     def version() -> str:
         [found] = re.findall(
             r'consent/text">.*?name="version" value="(\w*)"',
-            mine.get(f"/experiments/{trainer.name}/invites").content.decode(),
+            mine.get(f"/experiments/{trainer.name}/settings").content.decode(),
             re.DOTALL,
         )
         return str(found)

@@ -114,11 +114,11 @@ def test_consent_is_per_experiment(text: ConsentText, browser: Browser, trainer:
 
 def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     response: Any = researcher_browser.post(EDIT, {"text": "Read this. 😀"})
-    assert response.headers["Location"] == "/experiments/hopper/invites"
+    assert response.headers["Location"] == "/experiments/hopper/settings"
     text = ConsentText.objects.get()
     assert text.text == "Read this. 😀"
     say(browser, "yes", text.digest)
-    html = researcher_browser.get("/experiments/hopper/invites").content.decode()
+    html = researcher_browser.get("/experiments/hopper/settings").content.decode()
     assert "Read this. 😀</textarea>" in html
     assert "agreed to by 1" in html
     researcher_browser.post(EDIT, {"text": ""})

@@ -88,6 +88,17 @@ OWNED = (401, 403, 403, 404, 200, 404)  # the API is the owner's alone
 LEASED = (401, 404, 200, 404, 200, 404)
 ANSWERED = (401, 404, 201, 404, 404, 404)  # whose it is
 
+SETTINGS: dict[str, Any] = {  # of an experiment, all changed
+    "overlap": 2,
+    "overlap_share": 0.1,
+    "overlap_more": 4,
+    "aggregation": "majority",
+    "gold_rate": 0.2,
+    "repeat_rate": 0.3,
+    "min_watch_ms": 500,
+    "warn_failures": 2,
+    "stop_failures": 4,
+}
 LABELERS_OWN = (302, 404, 302, 404, 404, 404)  # an answer, which is its labeler's alone
 
 PAGES = [
@@ -153,6 +164,8 @@ PAGES = [
         for table in TABLES
         for extension in FILE_TYPES
     ),
+    page("settings", *MANAGED),
+    page("settings", *STEERED, method="POST", **SETTINGS),
     page("prompt", *STEERED, method="POST", prompt="Which?", version=1),
     page("pause", *STEERED, method="POST"),
     page("resume", *STEERED, method="POST"),

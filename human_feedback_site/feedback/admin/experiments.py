@@ -24,8 +24,6 @@ from human_feedback_site.feedback.quality.agreement import Rate
 from human_feedback_site.feedback.selectors import crowd
 from human_feedback_site.feedback.services import aggregate, deletion, experiments, wording
 
-_OVERLAP = {"overlap", "overlap_more", "overlap_share"}
-_PROMPT = {"prompt"}
 _DELETE_SECONDS = 15.0  # time limit per request; the periodic maintenance deletes what is left
 
 
@@ -135,20 +133,11 @@ class ExperimentAdmin(Audited, ModelAdmin):
         return [], {}, set(), []
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Save only the changed fields.
-
-        Changing the overlap opens or closes comparisons, changing the prompt adds a prompt version, and
-        changing the aggregation method recomputes all decisions.
-        """
+        """Save only the changed fields, as the experiment's own page does."""
         changed = set(form.changed_data)
-        weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
-        obj.save(update_fields=changed - _OVERLAP - _PROMPT)
-        if changed & _PROMPT:
+        if "prompt" in changed:
             wording.edit_prompt(obj, obj.prompt, cast(User, request.user), seen=obj.prompt_version)
-        if changed & _OVERLAP:
-            experiments.set_overlap(obj, obj.overlap, obj.overlap_more, obj.overlap_share)
-        if obj.weighs_labelers != weighed:
-            aggregate.revise_everything(obj)
+        experiments.change_settings(obj, changed - {"prompt"})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)

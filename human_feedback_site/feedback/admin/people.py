@@ -21,9 +21,9 @@ from human_feedback_site.feedback.admin.base import (
     ModelAdmin,
     ReadOnly,
     SecretOnce,
-    SeenForm,
     audited,
 )
+from human_feedback_site.feedback.forms import SeenForm
 from human_feedback_site.feedback.kinds import by_kind
 from human_feedback_site.feedback.models import ApiToken, Identity
 from human_feedback_site.feedback.services import accounts, invites, moderation

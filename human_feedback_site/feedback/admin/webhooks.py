@@ -15,10 +15,10 @@ from human_feedback_site.feedback.admin.base import (
     ModelAdmin,
     ReadOnly,
     SecretOnce,
-    SeenForm,
     audited,
 )
 from human_feedback_site.feedback.errors import DeliveryError
+from human_feedback_site.feedback.forms import SeenForm
 from human_feedback_site.feedback.outbound import check_url
 from human_feedback_site.feedback.services import webhooks
 

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError, NotInstalledError
 from human_feedback_site.feedback.kinds import answers_of_all
-from human_feedback_site.feedback.models import MAX_PROMPT, Example, Experiment
+from human_feedback_site.feedback.models import Example, Experiment
 from human_feedback_site.feedback.pages.live import live_view_of
 from human_feedback_site.feedback.pages.overview import comparison_card, comparisons_to_list
 from human_feedback_site.feedback.pages.views import (
@@ -31,7 +31,7 @@ from human_feedback_site.feedback.pages.views import (
     signed_in,
 )
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label, progress_of
-from human_feedback_site.feedback.services import experiments, moderation, wording
+from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import FILE_TYPES, download
 
@@ -50,8 +50,6 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
         "experiment": found,
         "may_label": _may_label(request, found),
         "live": live_view_of(found),
-        "max_prompt": MAX_PROMPT,
-        "prompts": found.prompts.select_related("author"),
         "page": page,
         "cards": [comparison_card(found, comparison) for comparison in page],
     }
@@ -109,37 +107,6 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/finish.html", context)
 
 
-class PromptForm(forms.Form):
-    """Form for editing the prompt."""
-
-    prompt = forms.CharField(
-        max_length=MAX_PROMPT,
-        error_messages={
-            "required": _("The prompt must not be empty."),
-            "max_length": _("The prompt must not be longer than %(limit_value)d characters."),
-        },
-    )
-    version = forms.IntegerField(
-        error_messages=dict.fromkeys(("required", "invalid"), _("Go back and reload the page."))
-    )
-
-
-@acts
-def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
-    """Change an experiment's prompt; labelers see the new prompt with their next question."""
-    experiment = _only(request, name).get()
-    form = PromptForm(request.POST)
-    if not form.is_valid():
-        return message(request, 400, _("The prompt can’t be saved"), first_error(form))
-    text = " ".join(form.cleaned_data["prompt"].split())
-    try:
-        wording.edit_prompt(experiment, text, signed_in(request), seen=form.cleaned_data["version"])
-    except ConflictError:
-        heading, advice = _("Someone else changed the prompt"), _("Go back and reload the page.")
-        return message(request, 409, heading, advice)
-    return redirect("experiment", name)
-
-
 def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
     return Experiment.objects.filter(pk=managed(request, name).pk)
 
@@ -163,31 +130,36 @@ class LessonForm(forms.Form):
 
 @acts
 def use_as_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Use a comparison as an example for labelers, or as a practice question."""
+    """Use a comparison as an example or practice question, which labelers see, or as an attention check."""
     experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():
         return message(request, 400, _("This comparison can’t be used as an example"), first_error(form))
     try:
-        moderation.use_as_example(experiment, uuid, moderation.NewExample(**form.cleaned_data))
+        if "check" in request.POST:
+            moderation.use_as_check(experiment, uuid, form.cleaned_data["better"])
+        else:
+            moderation.use_as_example(experiment, uuid, moderation.NewExample(**form.cleaned_data))
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
-        text = _(
-            "Its clips are no longer available, it is used as an attention check, or it has no such answer."
-        )
+        text = _("Its clips are gone, it was canceled, it is used otherwise, or it has no such answer.")
         return message(request, 409, _("This comparison can’t be used as an example"), text)
     return _back_to_card(request, name, uuid)
 
 
 @acts
 def remove_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Stop using a comparison as an example."""
-    moderation.remove_example(managed(request, name), uuid)
+    """Stop using a comparison as an example or attention check."""
+    experiment = managed(request, name)
+    moderation.remove_example(experiment, uuid)
+    moderation.make_ordinary(experiment.comparisons.filter(uuid=uuid))
     return _back_to_card(request, name, uuid)
 
 
 def _back_to_card(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
+    if "from" in request.POST:
+        return redirect(f"{reverse('settings', args=[name])}#examples")
     page = urlencode({"page": request.POST.get("page", "1")})
     return redirect(f"{reverse('experiment', args=[name])}?{page}#comparison-{uuid}")
 

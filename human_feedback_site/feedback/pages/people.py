@@ -17,7 +17,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import (
     Experiment,
     Invite,
@@ -25,7 +24,7 @@ from human_feedback_site.feedback.models import (
     validate_labeler_name,
 )
 from human_feedback_site.feedback.pages.labeling import labeler_in
-from human_feedback_site.feedback.pages.views import acts, managed, message, shows, signed_in
+from human_feedback_site.feedback.pages.views import acts, managed, shows, signed_in
 from human_feedback_site.feedback.selectors import monitoring
 from human_feedback_site.feedback.services import accounts, moderation, parts
 from human_feedback_site.feedback.services import invites as invitations
@@ -150,7 +149,6 @@ def invites(request: HttpRequest, name: str) -> HttpResponse:
         "rows": [_row(invite, base_url(request)) for invite in page],
         "named": forms["named"],
         "anonymous": forms["anonymous"],
-        "agreed": experiment.participations.filter(consented_to=experiment.consent_id).count(),
         "from_platform": experiment.arrivals.exists(),
     }
     return render(request, "pages/invites.html", context, status=400 if request.method == "POST" else 200)
@@ -255,20 +253,3 @@ def consent(request: HttpRequest, name: str) -> HttpResponse:
             return redirect("label", name)
         return render(request, "pages/goodbye.html", {"experiment": experiment})
     return render(request, "pages/consent.html", {"experiment": experiment, "text": text})
-
-
-@acts
-def edit_consent(request: HttpRequest, name: str) -> HttpResponse:
-    """Replace an experiment's consent text, or remove it if the new text is empty."""
-    experiment = managed(request, name)
-    text = request.POST.get("text", "")
-    if len(text) > service.MAX_CONSENT or "\x00" in text:
-        return message(
-            request, 400, _("The consent text can’t be saved"), _("Use at most 20,000 characters.")
-        )
-    try:
-        service.set_text(experiment, text, seen=request.POST.get("version"))
-    except ConflictError:
-        heading, advice = _("Someone else changed the consent text"), _("Go back and reload the page.")
-        return message(request, 409, heading, advice)
-    return redirect("invites", name)

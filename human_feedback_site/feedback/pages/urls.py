@@ -4,7 +4,16 @@ from django.urls import path, register_converter
 from django.urls.converters import IntConverter
 
 from human_feedback_site.feedback.kinds import ITEMS
-from human_feedback_site.feedback.pages import browser, clips, experiment, joining, labeling, people, views
+from human_feedback_site.feedback.pages import (
+    browser,
+    clips,
+    experiment,
+    joining,
+    labeling,
+    people,
+    settings,
+    views,
+)
 
 
 class NumberConverter(IntConverter):
@@ -44,7 +53,8 @@ urlpatterns = [
         for step in experiment.STEPS
     ),
     path("experiments/<slug:name>/finish", experiment.finish, name="finish"),
-    path("experiments/<slug:name>/prompt", experiment.edit_prompt, name="prompt"),
+    path("experiments/<slug:name>/prompt", settings.edit_prompt, name="prompt"),
+    path("experiments/<slug:name>/settings", settings.settings, name="settings"),
     path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
     path(_COMPARISON, browser.comparison, name="comparison"),
     *(path(f"{_COMPARISON}/{item}", clips.of_comparison, {"item": item}, f"{item}-clip") for item in ITEMS),
@@ -55,7 +65,7 @@ urlpatterns = [
     path("experiments/<slug:name>/invites", people.invites, name="invites"),
     path("experiments/<slug:name>/invites/<number:number>/revoke", people.revoke, name="revoke"),
     path("experiments/<slug:name>/consent", people.consent, name="consent"),
-    path("experiments/<slug:name>/consent/text", people.edit_consent, name="consent-text"),
+    path("experiments/<slug:name>/consent/text", settings.edit_consent, name="consent-text"),
     path("experiments/<slug:name>/participants", people.participants, name="participants"),
     path("experiments/<slug:name>/participants/forget", people.forget, name="forget"),
     path("join/<str:token>", joining.join, name="long-join"),  # as printed by 0.1.0

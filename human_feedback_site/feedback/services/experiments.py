@@ -1,6 +1,6 @@
 """Changes to experiments: registration by trainers, overlap, pausing and finishing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.models.querysets import answered_comparisons, comparisons_with_clips
-from human_feedback_site.feedback.services import decisions, webhooks, wording
+from human_feedback_site.feedback.services import aggregate, decisions, webhooks, wording
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.tables.reader import is_same_number
 
@@ -313,6 +313,22 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
     )
     lacking.update(status=Comparison.Status.OPEN)
     decisions.promote_all(comparison__experiment=experiment)
+
+
+_OVERLAP = {"overlap", "overlap_more", "overlap_share"}
+
+
+def change_settings(experiment: Experiment, changed: Collection[str]) -> None:
+    """Save the ``changed`` fields of ``experiment``, other than the prompt, with all that follows from them.
+
+    Changing the overlap opens or closes comparisons. Changing how labels are combined revises all decisions.
+    """
+    weighed = Experiment.objects.get(pk=experiment.pk).weighs_labelers
+    experiment.save(update_fields=set(changed) - _OVERLAP)
+    if _OVERLAP & set(changed):
+        set_overlap(experiment, experiment.overlap, experiment.overlap_more, experiment.overlap_share)
+    if experiment.weighs_labelers != weighed:
+        aggregate.revise_everything(experiment)
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:

@@ -235,6 +235,19 @@ def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample
     cancel_comparisons(experiment, [comparison])
 
 
+def use_as_check(experiment: Experiment, comparison: UUID, answer: str) -> None:
+    """Turn a comparison into an attention check.
+
+    Raises :class:`NotFoundError` if the experiment has no such comparison, and :class:`ConflictError` if
+    labelers know its answer, because it is an example, or :func:`make_gold` can't use it.
+    """
+    chosen = experiment.comparisons.filter(uuid=comparison)
+    if not chosen.exists():
+        raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
+    if not make_gold(chosen.exclude(pk__in=experiment.examples.values("comparison")), answer):
+        raise ConflictError(f"Comparison {comparison} can't be an attention check.")
+
+
 def remove_example(experiment: Experiment, comparison: UUID) -> None:
     """Stop showing a comparison as an example; its labeling status stays the same."""
     experiment.examples.filter(comparison__uuid=comparison).delete()

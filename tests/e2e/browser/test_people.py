@@ -152,8 +152,8 @@ def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> 
     page = watching
     video = page.locator("#film-100 video")
     video.evaluate("(video) => { video.id_kept = true; return video.play(); }")
-    page.get_by_text("Change the prompt").first.click()
-    page.locator("textarea[name=prompt]").fill("Which one")
+    page.get_by_text("Invite a labeler").first.click()
+    page.locator("input[name=labeler]").fill("zo")
     page.evaluate("scrollTo(0, 120)")
 
     site.film(200)
@@ -164,8 +164,8 @@ def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> 
     expect(page.locator("figure.curve")).to_have_count(1)
     kept: dict[str, Any] = video.evaluate("({ id_kept, paused }) => ({ id_kept, paused })")
     assert kept == {"id_kept": True, "paused": False}
-    expect(page.locator("textarea[name=prompt]")).to_have_value("Which one")
-    expect(page.locator("textarea[name=prompt]")).to_be_focused()
+    expect(page.locator("input[name=labeler]")).to_have_value("zo")
+    expect(page.locator("input[name=labeler]")).to_be_focused()
     assert page.evaluate("scrollY") == 120
 
     site.set(trainer_seen_at=timezone.now(), trainer_left_at=timezone.now())

@@ -93,9 +93,9 @@ def test_repeated_actions_change_nothing(trainer: Trainer, page: Callable[..., s
 
 def test_prompt_is_changed_and_its_history_shown(trainer: Trainer, researcher_browser: Client) -> None:
     form = {"prompt": "  Which lands\nbetter? <b>", "version": 1}
-    assert researcher_browser.post(PATH + "prompt", form).headers["Location"] == PATH
+    assert researcher_browser.post(PATH + "prompt", form).headers["Location"] == f"{PATH}settings"
     assert trainer.experiment.prompt == "Which lands better? <b>"
-    html = researcher_browser.get(PATH).content.decode()
+    html = researcher_browser.get(f"{PATH}settings").content.decode()
     assert html.index("Which lands better? &lt;b&gt;</span>") < html.index("Which hops higher?</span>")
     assert "· <bdi>ada</bdi>" in html
     assert "· from the run" in html
@@ -126,6 +126,93 @@ def test_invalid_prompts_are_refused(
     assert response.status_code == 400
     assert reason in response.content.decode()
     assert trainer.experiment.prompt_version == 1
+
+
+SAVED = f"{PATH}settings?saved=1"
+
+
+def settings_form(client: Client) -> dict[str, Any]:
+    """Return what the form of the settings sends, with the values that it was opened with."""
+    fields: Any = client.get(f"{PATH}settings").context["form"]
+    shown = {bound.name: bound.value() for bound in fields} | {
+        bound.html_initial_name: bound.value() for bound in fields
+    }
+    return {name: value for name, value in shown.items() if value is not False}
+
+
+@pytest.mark.both_databases
+def test_owner_sets_overlap_and_checks(trainer: Trainer, browser: Browser, links: dict[str, str]) -> None:
+    trainer.register(2)
+    browser.answer(browser.lease()[0])
+    owner = Client()
+    owner.get(links["owner"])
+    assert f'href="{PATH}settings"' in owner.get(PATH).content.decode()
+    form = settings_form(owner)
+    changed = {"overlap": 2, "gold_rate": 0.25, "aggregation": "majority", "min_watch_ms": 500}
+    response = owner.post(f"{PATH}settings", {**form, **changed, "show_episodes": ""})
+    assert response.headers["Location"] == SAVED
+    assert "The settings apply from now on." in owner.get(SAVED).content.decode()
+    experiment = trainer.experiment
+    assert {name: getattr(experiment, name) for name in changed} == changed
+    assert (experiment.show_episodes, experiment.repeat_rate, experiment.stop_failures) == (False, 0.0, 5)
+    assert trainer.decisions()["open"] == 2  # the answered one wants a second label
+    assert {row.wanted for row in experiment.comparisons.all()} == {2}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"overlap": 0},
+        {"overlap": 10**20},
+        {"overlap_share": 1.1},
+        {"overlap_share": "nan"},
+        {"aggregation": "mean"},
+        {"gold_rate": -0.1},
+        {"repeat_rate": ""},
+        {"min_watch_ms": "a\0b"},
+        {"stop_failures": 0},
+    ],
+)
+def test_wrong_settings_are_refused(
+    trainer: Trainer, researcher_browser: Client, wrong: dict[str, object]
+) -> None:
+    form = {**settings_form(researcher_browser), "warn_failures": 4, **wrong}
+    response: Any = researcher_browser.post(f"{PATH}settings", form)
+    assert response.status_code == 400
+    assert list(response.context["form"].errors) == list(wrong)
+    assert trainer.experiment.warn_failures == 3  # nothing is saved
+
+
+def test_concurrently_changed_settings_are_kept(trainer: Trainer, researcher_browser: Client) -> None:
+    form = settings_form(researcher_browser)
+    Experiment.objects.update(overlap=2)
+    unrelated = researcher_browser.post(f"{PATH}settings", {**form, "gold_rate": 0.5})
+    assert unrelated.headers["Location"] == SAVED
+    assert (trainer.experiment.overlap, trainer.experiment.gold_rate) == (2, 0.5)
+    response = researcher_browser.post(f"{PATH}settings", {**form, "overlap": 3, "gold_rate": 0.5})
+    assert response.status_code == 400
+    assert "Someone else changed this to “2”" in response.content.decode()
+    assert trainer.experiment.overlap == 2
+
+
+def test_card_makes_and_ends_an_attention_check(trainer: Trainer, researcher_browser: Client) -> None:
+    known, example = trainer.register(2)
+    use = f"{PATH}examples/{known}"
+    assert researcher_browser.post(use, {"better": "first", "check": ""}).status_code == 302
+    pair = trainer.experiment.comparisons.get(uuid=known)
+    assert (pair.status, pair.gold) == ("gold", "first")
+    assert "attention check</span>" in researcher_browser.get(PATH).content.decode()
+    assert researcher_browser.post(use, {"better": "first"}).status_code == 409  # labelers would learn it
+    researcher_browser.post(f"{PATH}examples/{example}", {"better": "first", "explanation": "It lands."})
+    shown = researcher_browser.post(f"{PATH}examples/{example}", {"better": "first", "check": ""})
+    assert shown.status_code == 409
+    for path in (f"{PATH}examples/{uuid4()}", f"/experiments/walker/examples/{known}"):
+        assert researcher_browser.post(path, {"better": "first", "check": ""}).status_code == 404
+    assert "It lands.</a>" in researcher_browser.get(f"{PATH}settings").content.decode()
+    removed = researcher_browser.post(f"{PATH}examples/{example}/remove", {"from": "settings"})
+    assert removed.headers["Location"] == f"{PATH}settings#examples"
+    researcher_browser.post(f"{use}/remove")
+    assert not trainer.experiment.comparisons.filter(status="gold").exists()
 
 
 @pytest.fixture
