@@ -49,6 +49,7 @@ REQUESTS: Final[dict[str, Any]] = {
                 "first": _clip("first", 31.5),
                 "second": _clip("second", 12.25),
                 "gold": None,
+                "reason": "disagreement:5:5",
             }
         ]
     },
@@ -121,6 +122,8 @@ RESPONSES: Final[dict[str, Any]] = {
                 "first": {"url": _LEFT, **_TRUTH[0]},
                 "second": {"url": _RIGHT, **_TRUTH[1]},
                 "gold": None,
+                "reason": "disagreement:5:5",
+                "settled": None,
                 "decision": "first",
                 "probability": 1.0,
                 "n_labels": 1,

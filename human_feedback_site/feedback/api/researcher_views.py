@@ -137,7 +137,7 @@ class ComparisonsView(TrainerView):
 
 def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
     return experiments.NewComparison(
-        **{name: item[name] for name in ("uuid", "kind", "phase", "step", "priority", "gold")},
+        **{name: item[name] for name in ("uuid", "kind", "phase", "step", "priority", "gold", "reason")},
         items=[(clip["key"], clip["true_return"]) for clip in item["items"]],
     )
 
@@ -152,7 +152,10 @@ def _comparison_json(row: Any) -> dict[str, Any]:
     return {
         **{
             name: getattr(row, name)
-            for name in ("id", "uuid", "kind", "phase", "step", "priority", "status", "n_labels", "gold")
+            for name in (
+                *("id", "uuid", "kind", "phase", "step", "priority", "reason", "status", "n_labels", "gold"),
+                "settled",
+            )
         },
         "items": items,
         **by_side(items, "first", "second"),

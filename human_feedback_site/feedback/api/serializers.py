@@ -19,6 +19,7 @@ from human_feedback_site.feedback.models import (
     Label,
     validate_labeler_name,
 )
+from human_feedback_site.feedback.models.comparisons import REASON
 
 BIGGEST = 2**63 - 1  # maximum of a database's BIGINT
 _BIGGEST_SMALL = 2**31 - 1
@@ -392,6 +393,13 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
         help_text="The known answer, which makes the comparison an attention check and keeps it out of the "
         "decision feed; null for an ordinary comparison.",
     )
+    reason = serializers.RegexField(
+        REASON,
+        allow_blank=True,
+        default="",
+        help_text="Why the question is asked: `random`, `attention_check`, or `disagreement:5:5` with the "
+        "number of reward models that prefer each clip. Never shown to labelers.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Reject what the kind doesn't have; return the clips in ``items``."""
@@ -596,6 +604,10 @@ class ComparisonSerializer(serializers.Serializer[Any]):
         answers_of_all(),
         allow_null=True,
         help_text="The known answer if this is an attention check, else null.",
+    )
+    reason = serializers.CharField(help_text="Why the trainer asked, as it said; empty if not known.")
+    settled = serializers.ChoiceField(
+        answers_of_all(), allow_null=True, help_text="The answer of a researcher who settled it, else null."
     )
     decision = serializers.ChoiceField(answers_of_all(), allow_null=True)
     probability = serializers.FloatField(allow_null=True)

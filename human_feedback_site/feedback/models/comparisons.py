@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind, answers_of_all
 from human_feedback_site.feedback.models.experiments import Experiment
+
+
+REASON = r"\A(random|attention_check|disagreement(:[0-9]{1,4}){2,4})?\Z"
 
 
 def answer_choices() -> list[tuple[str, str]]:
@@ -63,6 +68,26 @@ class Comparison(models.Model):
         null=True,
         blank=True,
         help_text="Known answer, if this is an attention check. Labelers can't tell that it is one.",
+    )
+    # For researchers only, as the true returns are.
+    reason = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[RegexValidator(REASON)],
+        help_text="Why the trainer asked: random, attention_check, or disagreement:5:5 with the number of "
+        "reward models that prefer each answer. Empty if not known.",
+    )
+    settled = models.CharField(
+        max_length=20,
+        choices=answer_choices,
+        null=True,
+        blank=True,
+        help_text="A researcher's own answer, which is the decision whatever labelers answer.",
+    )
+    settled_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
     )
     wanted = models.PositiveSmallIntegerField(default=1, help_text="Number of labels requested.")
     n_labels = models.PositiveSmallIntegerField(

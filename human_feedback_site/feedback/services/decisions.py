@@ -9,6 +9,7 @@ reopened, or its labeler is readmitted. Whatever does one of these also promotes
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from django.db import transaction
@@ -72,19 +73,22 @@ def count_anew(
 ) -> Verdict:
     """Recompute a locked comparison's label count and status; return its verdict.
 
-    A comparison whose clips are gone is not opened again, because nobody could judge it.
+    A comparison whose clips are gone is not opened again, because nobody could judge it. A settled one has
+    its researcher's answer, and needs no more labels.
 
     ``labels`` are the comparison's counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
     comparison.n_labels = len(labels)
     if comparison.status in {Comparison.Status.OPEN, Comparison.Status.ANSWERED}:
-        enough = comparison.n_labels >= comparison.wanted
+        enough = comparison.settled is not None or comparison.n_labels >= comparison.wanted
         if comparison.status == Comparison.Status.ANSWERED and not enough and comparison.clips_gone:
             status = Comparison.Status.ANSWERED if labels else Comparison.Status.CANCELLED
         else:
             status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
         comparison.status = status
     kind = comparison.question
+    if comparison.settled is not None:
+        return replace(majority(kind, [comparison.settled]), n_labels=len(labels))
     if not rule.weighs_labelers:
         return majority(kind, [label.answer for label in labels])
     known = [(label.answer, confusions.get(label.labeler_id, {}).get(kind.name)) for label in labels]

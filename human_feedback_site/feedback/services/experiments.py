@@ -46,6 +46,7 @@ class NewComparison:
     priority: int
     items: Sequence[tuple[str, float | None]]  # each clip's key and true return
     gold: str | None = None
+    reason: str = ""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -206,8 +207,12 @@ def _is_same(known: Any, told: Any) -> bool:
 
 
 def _described(item: NewComparison) -> dict[str, Any]:
-    """Return the fields that must be the same again; a pair may become gold after it is registered."""
-    return {name: value for name, value in item.values.items() if name != "gold" or value is not None}
+    """Return the fields that must be the same again; a pair may become gold after it is registered.
+
+    A trainer that was restarted does not know the reason.
+    """
+    known = {name: value for name, value in item.values.items() if name != "gold" or value is not None}
+    return {name: value for name, value in known.items() if name != "reason"}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
@@ -309,7 +314,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
     enough = rows.filter(status=Comparison.Status.OPEN, n_labels__gte=F("wanted"))
     enough.update(status=Comparison.Status.ANSWERED)
     lacking = comparisons_with_clips(experiment).filter(
-        status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted")
+        status=Comparison.Status.ANSWERED, settled=None, n_labels__lt=F("wanted")
     )
     lacking.update(status=Comparison.Status.OPEN)
     decisions.promote_all(comparison__experiment=experiment)

@@ -4,6 +4,7 @@ An action after which a comparison wants labels again promotes its surplus label
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.kinds import CANT_TELL
 from human_feedback_site.feedback.models import (
     Comparison,
     Example,
@@ -31,6 +33,7 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 _AT_ONCE = 200
 _Status = Comparison.Status
+_ASKED = (_Status.OPEN, _Status.ANSWERED)
 
 
 @transaction.atomic
@@ -42,7 +45,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
     """
     rows = [
         row
-        for row in lock_comparisons(chosen.filter(status__in=(_Status.OPEN, _Status.ANSWERED)))
+        for row in lock_comparisons(chosen.filter(status__in=_ASKED, settled=None))
         if not row.clips_gone
     ]
     for row in rows:
@@ -50,6 +53,35 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
         row.status = _Status.OPEN
     Comparison.objects.bulk_update(rows, ["wanted", "status"])
     promote([row.pk for row in rows])
+    return len(rows)
+
+
+@transaction.atomic
+def settle(chosen: QuerySet[Comparison], answer: str, researcher: User) -> int:
+    """Make a researcher's own answer the decision, whatever labelers answer; return how many were settled.
+
+    Skipped are canceled comparisons, attention checks, and those whose kind doesn't have the answer. Ratings
+    can only be settled as ``cant_tell``, because people's scales differ.
+    """
+    rows = [
+        row
+        for row in lock_comparisons(chosen.filter(status__in=_ASKED))
+        if answer == CANT_TELL or (answer in row.question.answers and not row.question.personal)
+    ]
+    end_leases(Lease.objects.filter(comparison__in=rows))
+    return _decide(rows, answer, researcher)
+
+
+@transaction.atomic
+def unsettle(chosen: QuerySet[Comparison]) -> int:
+    """Let the labels decide settled comparisons again; return how many were settled."""
+    return _decide(lock_comparisons(chosen.exclude(settled=None)), None, None)
+
+
+def _decide(rows: Sequence[Comparison], answer: str | None, researcher: User | None) -> int:
+    changed = [row.pk for row in rows]
+    Comparison.objects.filter(pk__in=changed).update(settled=answer, settled_by=researcher)
+    promote(changed, changed)
     return len(rows)
 
 
