@@ -56,6 +56,7 @@ class Question:
         phase: phase of training that the question is for, or ``gold`` for an attention check.
         step: environment step of training at which the question was created.
         known: right answer if this is an attention check; None if it follows from the items' scores.
+        reason: why it was selected, for the site; the ledger doesn't store it.
     """
 
     uuid: UUID
@@ -64,6 +65,7 @@ class Question:
     step: int
     kind: KindName = "pair"
     known: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,7 @@ class Registration:
         priority: comparisons with a higher priority are labeled first.
         gold: correct answer if this is an attention check (attention checks never appear in the feed); None
             for an ordinary comparison.
+        reason: why the question was selected; empty if not known. Labelers never see it.
     """
 
     uuid: UUID
@@ -113,6 +114,7 @@ class Registration:
     items: tuple[ClipReference, ...]
     kind: KindName = "pair"
     gold: str | None = None
+    reason: str = ""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -122,6 +124,8 @@ class Registration:
             body["first"], body["second"] = body.pop("items")
         if self.kind in ALWAYS_KNOWN:
             del body["kind"]
+        if not self.reason:
+            del body["reason"]
         return body
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -114,7 +115,12 @@ class HumanCollector(Collector):
         self._thread.start()
 
     def submit(
-        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        kind: KindName = "pair",
+        reasons: Sequence[str] = (),
     ) -> None:
         """Write questions to the ledger and queue them for publication.
 
@@ -122,7 +128,10 @@ class HumanCollector(Collector):
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        self._queue(self._write(questions, phase, step, kind))
+        written = self._write(questions, phase, step, kind)
+        if reasons:
+            written = [replace(each, reason=reason) for each, reason in zip(written, reasons, strict=True)]
+        self._queue(written)
 
     def submit_checks(self, checks: Sequence[Check], step: int, kind: KindName = "pair") -> None:
         """Write attention checks and their known answers to the ledger, and queue them for publication."""

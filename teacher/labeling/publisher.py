@@ -287,6 +287,7 @@ class Publisher:
             items=tuple(items),
             kind=comparison.kind,
             gold=self._known(comparison) if comparison.phase == "gold" else None,
+            reason="attention_check" if comparison.phase == "gold" else comparison.reason,
         )
 
     def _known(self, comparison: Question) -> str:

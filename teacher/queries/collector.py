@@ -51,7 +51,12 @@ class Collector:
         self._arrived: list[Preference] = []
 
     def submit(
-        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        kind: KindName = "pair",
+        reasons: Sequence[str] = (),
     ) -> None:
         """Write questions to the ledger and submit them for labeling, without waiting for the network.
 
@@ -59,6 +64,8 @@ class Collector:
             questions: the items of each question.
             phase: ``pretraining`` or ``training``, or ``gold`` for attention checks, which detect careless
                 labelers and never return a preference.
+            reasons: why each question was selected, as :func:`~teacher.queries.selection.reasons_for` says
+                it; empty if not known.
         """
         raise NotImplementedError
 
@@ -175,7 +182,12 @@ class SyntheticTeacher(Collector):
         )
 
     def submit(
-        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        kind: KindName = "pair",
+        reasons: Sequence[str] = (),
     ) -> None:
         """Write questions to the ledger, and answer them."""
         uuids = (uuid5(NAMESPACE_URL, f"{self._name}/{index}") for index in count(self._ledger.total()))

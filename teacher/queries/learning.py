@@ -21,7 +21,7 @@ from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.kinds import KINDS, preferences_in
 from teacher.queries.kinds.base import Kind
 from teacher.queries.schedules import LabelSchedule
-from teacher.queries.selection import Ensemble, Selector
+from teacher.queries.selection import Ensemble, Selector, reasons_for
 from teacher.queries.study import Study
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
@@ -195,7 +195,9 @@ class Asking:
             self.pool.remember(questions)
             if questions:
                 sent = questions if shown is None else [tuple(map(shown, items)) for items in questions]
-                self.collector.submit(sent, phase, step, kind.name)
+                known = select == kind.select
+                reasons = reasons_for(questions, self.queries, predictor) if known else ()
+                self.collector.submit(sent, phase, step, kind.name, reasons)
             submitted += questions
         return Submitted(submitted, len(self.pool))
 

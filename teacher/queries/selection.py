@@ -146,6 +146,24 @@ def _group_disagreement(
     return of_one
 
 
+def reasons_for(
+    questions: Sequence[tuple[Segment, ...]], config: QueryConfig | None, predictor: Ensemble | None
+) -> list[str]:
+    """Return why each question was selected: ``random``, or ``disagreement`` between ensemble members.
+
+    For several items, the numbers of members that prefer each of them follow, as in ``disagreement:5:5``.
+    """
+    if predictor is None or config is None or config.selection != "active":
+        return ["random"] * len(questions)
+    if not questions or len(questions[0]) == 1:
+        return ["disagreement"] * len(questions)
+    size = len(questions[0])
+    returns = predictor.member_returns([item for items in questions for item in items])
+    best = returns.reshape(len(returns), -1, size).argmax(axis=2)
+    counts = [np.bincount(of_members, minlength=size).tolist() for of_members in best.T]
+    return [":".join(["disagreement", *map(str, each)]) for each in counts]
+
+
 def sure_groups(
     pool: SegmentPool,
     size: int,

@@ -261,7 +261,7 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
     questions: list[tuple[Segment, ...]] = []
     for kind, share in teaching.shares(count):
         chosen = first_questions(run, kind, share)
-        teaching.collector.submit(chosen, "pretraining", 0, kind.name)
+        teaching.collector.submit(chosen, "pretraining", 0, kind.name, ["random"] * len(chosen))
         questions += chosen
     pool = SegmentPool(run.segment_length, seed=run.config.seed)
     pool.add([item for items in questions for item in items])

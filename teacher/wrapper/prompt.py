@@ -77,7 +77,12 @@ class PromptCollector(Collector):
             self._thread.start()
 
     def submit(
-        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        kind: KindName = "pair",
+        reasons: Sequence[str] = (),
     ) -> None:
         """Add the questions to the ledger and to the queue of those to ask."""
         self._waiting.extend(self._write(questions, phase, step, kind))

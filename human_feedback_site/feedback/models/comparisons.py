@@ -13,7 +13,7 @@ from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind, answers
 from human_feedback_site.feedback.models.experiments import Experiment
 
 
-REASON = r"\A(random|attention_check|disagreement(:[0-9]{1,4}){2,4})?\Z"
+REASON = r"\A(random|attention_check|disagreement(:[0-9]{1,4}){0,4})?\Z"
 
 
 def answer_choices() -> list[tuple[str, str]]:

@@ -66,7 +66,12 @@ class Person(Collector):
         return CollectorStatus(state="paused" if paused else self.state, active_labelers=self.active_labelers)
 
     def submit(
-        self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int, kind: KindName = "pair"
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        kind: KindName = "pair",
+        reasons: Sequence[str] = (),
     ) -> None:
         comparisons = self._write(questions, phase, step, kind)
         if phase == "gold":
