@@ -106,6 +106,7 @@ PAGES = [
     page("", 302, 404, 302, 404, 200, 200),
     page("live", *MANAGED),
     page("comparisons", *MANAGED),
+    page("review", *MANAGED),
     page("comparisons/<uuid:uuid>", *MANAGED, path="comparisons/{comparison}"),
     *(
         page(f"comparisons/<uuid:uuid>/{side}", *STEERED, path=f"comparisons/{{comparison}}/{side}")

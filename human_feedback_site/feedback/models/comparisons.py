@@ -12,7 +12,6 @@ from django.db.models.functions import Now
 from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, Kind, answers_of_all
 from human_feedback_site.feedback.models.experiments import Experiment
 
-
 REASON = r"\A(random|attention_check|disagreement(:[0-9]{1,4}){0,4})?\Z"
 
 

@@ -56,6 +56,7 @@ urlpatterns = [
     path("experiments/<slug:name>/prompt", settings.edit_prompt, name="prompt"),
     path("experiments/<slug:name>/settings", settings.settings, name="settings"),
     path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
+    path("experiments/<slug:name>/review", browser.review, name="review"),
     path(_COMPARISON, browser.comparison, name="comparison"),
     *(path(f"{_COMPARISON}/{item}", clips.of_comparison, {"item": item}, f"{item}-clip") for item in ITEMS),
     path(f"{_COMPARISON}/act", browser.act, name="act"),

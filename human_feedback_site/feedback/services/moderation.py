@@ -44,9 +44,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
     again. The new label revises the decision.
     """
     rows = [
-        row
-        for row in lock_comparisons(chosen.filter(status__in=_ASKED, settled=None))
-        if not row.clips_gone
+        row for row in lock_comparisons(chosen.filter(status__in=_ASKED, settled=None)) if not row.clips_gone
     ]
     for row in rows:
         row.wanted = max(row.wanted, row.n_labels) + 1

@@ -102,6 +102,7 @@ def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Addresses below the experiment's, and what tells that the page is there."""
     yield "comparisons", ".comparisons .comparison"
     yield "comparisons?state=leased", ".empty"
+    yield "review?state=decided", ".answers"
     yield f"comparisons/{experiment.comparisons.latest('pk').uuid}", ".facts"
     yield "invites", ".person"
     yield "participants", ".participants"
@@ -120,7 +121,33 @@ def test_researchers_pages_accessible(site: Site, busy: str, labeling: LabelingP
         page.goto(site.url + busy + address)
         expect(page.locator(there).first).to_be_visible()
         page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        page.evaluate("for (const each of document.querySelectorAll('#said, #settle')) each.hidden = false")
         assert faults(page) == [], address
+
+
+def test_review_by_keys(site: Site, page: Page, labeling: LabelingPage) -> None:
+    site.add(1)
+    site.add(1, kind="best_worst")
+    page.goto(f"{site.url}/experiments/hopper/review")
+    labeling.sign_in("ada")
+    labeling.until_they_play_together(after=0.3)
+    page.keyboard.press("s")
+    expect(page.locator("#rate")).to_have_text("½×")
+    page.keyboard.press("d")  # nothing is chosen yet
+    expect(page.locator("#said")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#said")).to_contain_text("No labels yet.")
+    page.keyboard.press("d")
+    expect(page.locator("#said")).to_contain_text("Second is better")
+    page.keyboard.press("j")
+    expect(page.locator(".frame video")).to_have_count(4)
+    labeling.until_they_play_together(after=0.1)
+    for key in "24d":
+        page.keyboard.press(key)
+    expect(page.locator("#said")).to_contain_text("Settled by ada")
+    assert [row.settled for row in Comparison.objects.order_by("pk")] == ["second", "2>4"]
+    page.keyboard.press("k")
+    expect(page.locator(".pagination")).to_contain_text("1 / 2")
 
 
 PASSWORD = "a-long-enough-password"

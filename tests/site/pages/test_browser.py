@@ -7,14 +7,16 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
+from human_feedback_site.feedback.kinds import KINDS
 from human_feedback_site.feedback.models import Comparison, Decision, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
 from tests.site.conftest import Browser, Invited, Trainer, side_of
 from tests.site.pages.conftest import html_of
+from tests.site.test_kinds_of_questions import ask
 
 PATH = "/experiments/hopper/comparisons"
 LINK = re.compile(r'href="/experiments/hopper/comparisons/([0-9a-f-]{36})"')
@@ -77,6 +79,22 @@ def test_comparisons_are_filtered(researcher_browser: Client, pairs: dict[str, s
     names = {uuid: name for name, uuid in pairs.items()}
     listed = {query: [names[uuid] for uuid in found(researcher_browser, query)] for query in QUERIES}
     assert listed == QUERIES
+
+
+def test_filters_combine(trainer: Trainer, pairs: dict[str, str]) -> None:
+    names = {uuid: name for name, uuid in pairs.items()}
+    ann, bob = (f"labeler={Labeler.objects.get(name=name).pk}" for name in ("ann", "bob"))
+    alone = {query: {*listed} for query, listed in QUERIES.items() if query.count("=") == 1}
+    alone |= {ann: {"split", "agreed", "undone"}, bob: {"split", "agreed"}}
+    alone |= {f"text={pairs['split'][:13]}": {"split"}}
+    combined = [(one, other) for one in alone for other in alone if one.split("=")[0] < other.split("=")[0]]
+    assert len(combined) > 100
+    for queries in combined:
+        form = pages.FilterForm(trainer.experiment, RequestFactory().get(f"/?{'&'.join(queries)}"))
+        matching = browse.Matching(trainer.experiment, form.filters())
+        found = [names[str(each.uuid)] for each in matching[0:20]]
+        assert {*found} == alone[queries[0]] & alone[queries[1]], queries
+        assert len(found) == len(matching), queries
 
 
 @pytest.mark.both_databases
@@ -270,6 +288,98 @@ def test_cancel_and_reopen(trainer: Trainer, browser: Browser, researcher_browse
     assert trainer.get(f"{trainer.path}/comparisons")["items"][0]["status"] == "cancelled"
     act(researcher_browser, uuid, "reopen")
     assert len(browser.lease()) == 1
+
+
+REVIEW = "/experiments/hopper/review"
+
+
+def test_review_walks_through_matches(pairs: dict[str, str], researcher_browser: Client) -> None:
+    html = text(researcher_browser, f"{REVIEW}?labeler=&state=decided&page=1")
+    assert "1 / 2" in html
+    assert 'rel="next" aria-keyshortcuts="J" href="?labeler=&amp;state=decided&amp;page=2"' in html
+    before, after = html.split('id="said"')
+    assert after.startswith(" hidden>")  # until the researcher has chosen
+    assert "ann" in after
+    assert not {"ann", "true return", "equal.mp4"} & {*before.split()}
+    assert pairs["split"] in before
+    assert pairs["agreed"] in text(researcher_browser, f"{REVIEW}?state=decided&page=2")
+    assert pairs["split"] in text(researcher_browser, f"{REVIEW}?disagreement=on&page=2")  # the only one
+    assert "No comparisons match these filters" in text(researcher_browser, f"{REVIEW}?decision=second")
+
+
+def settle(client: Client, uuid: str, choice: str) -> Any:
+    return client.post(f"{PATH}/{uuid}/act", {"action": "settle", "choice": choice, "review": "page=2"})
+
+
+@pytest.mark.both_databases
+def test_settled_comparison_keeps_its_decision(
+    trainer: Trainer, invite: Invited, researcher_browser: Client
+) -> None:
+    trainer.overlap(3)
+    [uuid] = trainer.register()
+    ann, bob = invite("ann"), invite("bob")
+    ann.answer(lease := ann.lease()[0], side_of(lease, "first"))
+    [late] = bob.lease()
+    assert settle(researcher_browser, uuid, "right").headers["Location"] == f"{REVIEW}?page=2"
+    assert invite("eve").lease() == []
+    bob.answer(late, side_of(late, "first"))
+    trainer.overlap(5)
+    assert invite("dan").lease() == []
+    told = [(item["decision"], item["probability"]) for item in trainer.decisions()["items"]]
+    assert {*told[1:]} == {("second", 0.0)}
+    [row] = trainer.get(f"{trainer.path}/comparisons")["items"]
+    assert (row["settled"], row["status"], row["decision"]) == ("second", "answered", "second")
+    assert "Settled by ada." in text(researcher_browser, f"{PATH}/{uuid}")
+    act(researcher_browser, uuid, "unsettle")
+    assert trainer.decisions()["items"][-1]["decision"] == "first"
+    assert len(invite("fay").lease()) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice", "answer", "wrong"),
+    [
+        ("graded", "slightly_left", "slightly_first", "left"),
+        ("best_worst", "2>4", "2>4", "2>2"),
+        ("rating", "cant_tell", "cant_tell", "4"),  # people's scales differ
+    ],
+)
+def test_every_kind_is_settled(
+    trainer: Trainer, researcher_browser: Client, kind: str, choice: str, answer: str, wrong: str
+) -> None:
+    [uuid] = ask(trainer, KINDS[kind])
+    assert f'data-kinds="{kind}"' in text(researcher_browser, REVIEW)
+    assert settle(researcher_browser, uuid, wrong).status_code == 409
+    assert settle(researcher_browser, uuid, choice).status_code == 302
+    [item] = trainer.decisions()["items"]
+    assert (item["decision"], Comparison.objects.get().status) == (answer, "answered")
+    act(researcher_browser, uuid, "unsettle")
+    assert trainer.decisions()["items"][-1]["decision"] is None
+    assert Comparison.objects.get().status == "open"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("random", "Asked at random"),
+        ("attention_check", "Asked as an attention check"),
+        ("disagreement:5:5", "Asked because the models disagreed 5 to 5"),
+        ("disagreement:4:0:3:3", "Asked because the models disagreed 4 to 3 to 3"),
+        ("disagreement:10:0", "Asked because the models disagreed<"),
+        ("disagreement", "Asked because the models disagreed<"),
+    ],
+)
+def test_reason_is_shown_to_researchers_only(
+    trainer: Trainer, browser: Browser, researcher_browser: Client, reason: str, said: str
+) -> None:
+    asked = trainer.comparison()
+    for described in ({**asked, "reason": reason}, asked):  # a restarted trainer doesn't know it
+        trainer.post(f"{trainer.path}/comparisons", {"comparisons": [described]})
+    for path in (f"{PATH}/{asked['uuid']}", REVIEW):
+        assert said in text(researcher_browser, path).replace(" <", "<")
+    assert trainer.get(f"{trainer.path}/comparisons")["items"][0]["reason"] == reason
+    seen = f"{browser.lease()} {text(browser.client, '/experiments/hopper/label')}"
+    assert reason not in seen
+    assert said not in seen
 
 
 def test_requested_labels_can_be_withdrawn(

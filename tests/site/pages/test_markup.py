@@ -295,7 +295,8 @@ def walk(experiment: models.Experiment, trainer: Trainer, researcher: Client) ->
     pairs = list(Comparison.objects.exclude(labels=None))
     lesson = {"better": "first", "explanation": EXPLANATION}
     assert researcher.post(f"{home}examples/{pairs[0].uuid}", lesson).status_code == 302
-    for page in ("", "live", "invites", "participants", "finish", "comparisons", "settings"):
+    places = ("", "live", "invites", "participants", "finish", "comparisons", "review", "settings")
+    for page in places:
         yield researcher, home + page
     yield researcher, f"{home}comparisons/{pairs[0].uuid}"
     for page in ("label", "history", "done"):

@@ -134,7 +134,7 @@ def test_policy_pairs_come_first(start_asking: Any, pairs: Pairs, open_labeler: 
 
 def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
     with start_asking() as asking:
-        asking.collector.submit(pairs[:1], "training", 100)
+        asking.collector.submit(pairs[:1], "training", 100, reasons=["disagreement:3:2"])
         asking.collector.submit(pairs[1:3], "gold", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
         assert (asking.ledger.open(), asking.ledger.gold()) == (1, 2)
@@ -142,12 +142,14 @@ def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, site: SiteHandle
         asking.receive(1)
     with site_database(site) as connection:
         known = connection.execute(
-            "SELECT gold, first_return, second_return FROM feedback_comparison c "
-            "JOIN feedback_experiment e ON e.id = c.experiment_id WHERE e.name = ? AND c.status = 'gold'",
+            "SELECT gold, first_return, second_return, reason FROM feedback_comparison c "
+            "JOIN feedback_experiment e ON e.id = c.experiment_id WHERE e.name = ? ORDER BY gold IS NULL",
             (asking.settings.name,),
         ).fetchall()
-    assert len(known) == 2
-    assert all(gold == ("first" if first > second else "second") for gold, first, second in known)
+    *known, asked = known
+    assert [reason for *_, reason in known] == ["attention_check"] * 2
+    assert asked[-1] == "disagreement:3:2"
+    assert all(gold == ("first" if first > second else "second") for gold, first, second, _ in known)
 
 
 def test_undo_removes_preference(start_asking: Any, pairs: Pairs, open_labeler: Any) -> None:

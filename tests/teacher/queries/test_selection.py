@@ -24,7 +24,7 @@ from teacher.queries.schedules import (
     RateSchedule,
     named_rate,
 )
-from teacher.queries.selection import disagreement, select_pairs
+from teacher.queries.selection import disagreement, reasons_for, select_pairs
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
 from teacher.settings.options import QueryConfig, Uncertainty
 from teacher.training.parts import schedule_of
@@ -424,3 +424,15 @@ def test_a_run_is_given_the_schedule_that_its_settings_name() -> None:
 def test_an_even_rate_makes_each_label_due_with_its_step(total: int) -> None:
     schedule = RateSchedule(0, total, total, lambda progress: 1.0)
     assert [schedule.due(step, 0.0) for step in range(total + 1)] == list(range(total + 1))
+
+
+def test_reasons_count_members_that_prefer_each_item() -> None:
+    segments = [make_segment(seed) for seed in range(4)]
+    members = Members({0: (3, 1, 1), 1: (2, 2, 2), 2: (1, 0, 3), 3: (0, 0, 0)})
+    active = QueryConfig()
+    pairs = [(segments[0], segments[1]), (segments[3], segments[0])]
+    assert reasons_for(pairs, active, members) == ["disagreement:1:2", "disagreement:0:3"]
+    assert reasons_for([tuple(segments)], active, members) == ["disagreement:1:1:1:0"]
+    assert reasons_for([(segments[0],)], active, members) == ["disagreement"]
+    assert reasons_for(pairs, active, None) == reasons_for(pairs, None, members) == ["random"] * 2
+    assert reasons_for(pairs, QueryConfig(selection="random"), members) == ["random"] * 2

@@ -13,7 +13,7 @@ const TYPING = "input, select, textarea, [contenteditable]";
 /**
  * @param {(press: Press) => void} answer
  * @param {Actions} actions
- * @param {Keys} keys
+ * @param {Pick<Keys, "kind" | "shortcutOf">} keys
  */
 export function listenToKeys(answer, actions, keys) {
   document.addEventListener("keydown", (event) => {

@@ -227,11 +227,15 @@ function keptFor(account) {
   return { keys: new Kept(`rl-teacher.keys.${account}`), characters };
 }
 
+/** True if an account has not turned off single-character shortcuts. @param {string} account */
+export function usesCharacters(account) {
+  return keptFor(account).characters.value !== "off";
+}
+
 /** True if a key press is a shortcut of an account. @param {Shortcut} shortcut @param {KeyboardEvent} event @param {string} account */
 export function isShortcut(shortcut, event, account) {
-  const { keys, characters } = keptFor(account);
-  const key = stored(keys)[shortcut];
-  return keysOf(event).includes(key) && !(isCharacter(key) && characters.value === "off");
+  const key = stored(keptFor(account).keys)[shortcut];
+  return keysOf(event).includes(key) && (!isCharacter(key) || usesCharacters(account));
 }
 
 /**
