@@ -5,6 +5,8 @@ ensemble members (Christiano et al. 2017, section 2.2.4). The uncertainty measur
 library. Diversity selection keeps the candidates that differ most from earlier queries (k-center, as in Lee
 et al. 2021, "B-Pref"). No pair is queried twice. If there are enough segments, each one is in at most one of
 the selected pairs. Other questions are groups of segments, selected in the same way.
+
+Segments in which nothing moves are selected only if all others are used (:mod:`teacher.queries.motion`).
 """
 
 import math
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from agents.numerics.moments import SMALLEST_STD
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
+from teacher.queries.motion import moving
 from teacher.settings.options import QueryConfig, Uncertainty
 
 AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
@@ -29,6 +32,8 @@ _CANDIDATES_PER_CHECK = 20
 
 Array = NDArray[np.float64]
 Group = TypeVar("Group", bound=tuple[Segment, ...])
+_Selected = tuple[list[Group], list[Group]]
+"""Selected groups that share no segment, and others, best first."""
 
 
 class Ensemble(Protocol):
@@ -72,8 +77,17 @@ def select_pairs(
     config = config or AT_RANDOM
     if count < 1 or len(pool) < 2:
         return []
-    weights = _weights(pool, count, config)
     members = predictor if config.selection == "active" else None
+
+    def select(wanted: int, weights: Array | None) -> _Selected[SegmentPair]:
+        return _select_pairs(pool, wanted, config, members, weights)
+
+    return _moving_first(pool, count, _weights(pool, count, config), select)
+
+
+def _select_pairs(
+    pool: SegmentPool, count: int, config: QueryConfig, members: Ensemble | None, weights: Array | None
+) -> _Selected[SegmentPair]:
     picky = members is not None or config.diversity > 1 or weights is not None
     pairs = _draw(pool, config.candidates * count if picky else count, weights)
     if members is not None and pairs:
@@ -82,10 +96,7 @@ def select_pairs(
     if config.diversity > 1:
         pairs = _most_diverse_first(pairs[: config.diversity * count], _asked_pairs(pool))
     fresh, others = _without_reuse(pairs)
-    fresh += _of_unused(pool, count - len(fresh), weights, fresh)
-    chosen = (fresh + others)[:count]
-    pool.remember(chosen)
-    return chosen
+    return fresh + _of_unused(pool, count - len(fresh), weights, fresh), others
 
 
 def select_groups(
@@ -103,18 +114,18 @@ def select_groups(
     config = config or AT_RANDOM
     if count < 1 or len(pool) < size:
         return []
-    weights = _weights(pool, math.ceil(size * count / 2), config)
     members = predictor if config.selection == "active" else None
-    if weights is not None and np.count_nonzero(weights) < size:
-        return []
-    groups = _draw_groups(pool, size, count if members is None else config.candidates * count, weights)
-    if members is not None and groups:
-        uncertainty = _group_disagreement(members, groups, config.uncertainty)
-        groups = [groups[index] for index in np.argsort(-uncertainty, kind="stable")]
-    fresh, others = _without_reuse(groups)
-    chosen = (fresh + others)[:count]
-    pool.remember(chosen)
-    return chosen
+
+    def select(wanted: int, weights: Array | None) -> _Selected[tuple[Segment, ...]]:
+        if weights is not None and np.count_nonzero(weights) < size:
+            return [], []
+        groups = _draw_groups(pool, size, wanted if members is None else config.candidates * wanted, weights)
+        if members is not None and groups:
+            uncertainty = _group_disagreement(members, groups, config.uncertainty)
+            groups = [groups[index] for index in np.argsort(-uncertainty, kind="stable")]
+        return _without_reuse(groups)
+
+    return _moving_first(pool, count, _weights(pool, math.ceil(size * count / 2), config), select)
 
 
 def _draw_groups(
@@ -183,6 +194,10 @@ def sure_groups(
     if count < 1 or len(pool) < size:
         return []
     weights = _weights(pool, math.ceil(size * count / 2), config)
+    moves = moving(pool.segments)
+    if not moves.all():
+        masked = np.where(moves, 1.0 if weights is None else weights, 0.0)
+        weights = masked if np.count_nonzero(masked) >= size else weights
     if weights is not None and np.count_nonzero(weights) < size:
         return []
     wanted = _CANDIDATES_PER_CHECK * count
@@ -233,6 +248,36 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
         for part, share in ((explored, config.exploration_frac), (~explored, 1 - config.exploration_frac)):
             weights[part] *= share / max(weights[part].sum(), _LEAST_WEIGHT)
     return weights
+
+
+def _moving_first(
+    pool: SegmentPool,
+    count: int,
+    weights: Array | None,
+    select: Callable[[int, Array | None], _Selected[Group]],
+) -> list[Group]:
+    """Select up to ``count`` groups and mark them as queried; motionless segments come last.
+
+    Moving segments are used once before others are, and all are used once before any is used again.
+    """
+    moves = moving(pool.segments)
+    if moves.all():
+        fresh, others = select(count, weights)
+        found = (fresh + others)[:count]
+    else:
+        every = np.ones(len(pool)) if weights is None else weights
+        fresh, others = select(count, np.where(moves, every, 0.0))
+        if len(fresh) < count:
+            used = {segment for group in fresh for segment in group}
+            unused = [segment not in used for segment in pool.segments]
+            fresh += select(count - len(fresh), np.where(unused, every, 0.0))[0]
+        found = (fresh + others)[:count]
+        if len(found) < count:
+            pool.remember(found)
+            fresh, others = select(count - len(found), weights)
+            found = (found + fresh + others)[:count]
+    pool.remember(found)
+    return found
 
 
 def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentPair]:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import get_args
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError
+from teacher.queries import selection
 from teacher.queries.kinds import KINDS
+from teacher.queries.motion import moving
 from teacher.queries.schedules import (
     ConstantRate,
     ExponentialSchedule,
@@ -24,7 +27,7 @@ from teacher.queries.schedules import (
     RateSchedule,
     named_rate,
 )
-from teacher.queries.selection import disagreement, reasons_for, select_pairs
+from teacher.queries.selection import AT_RANDOM, disagreement, reasons_for, select_pairs
 from teacher.settings.config import RateName, ScheduleName, TeachConfig
 from teacher.settings.options import QueryConfig, Uncertainty
 from teacher.training.parts import schedule_of
@@ -436,3 +439,56 @@ def test_reasons_count_members_that_prefer_each_item() -> None:
     assert reasons_for([(segments[0],)], active, members) == ["disagreement"]
     assert reasons_for(pairs, active, None) == reasons_for(pairs, None, members) == ["random"] * 2
     assert reasons_for(pairs, QueryConfig(selection="random"), members) == ["random"] * 2
+
+
+def frozen(seed: int) -> Segment:
+    """Return a segment in which one observation is repeated, but for a trembling that nobody sees."""
+    moving = replace(make_segment(seed), final_observation=None)
+    still = np.repeat(moving.observations[:1], len(moving), axis=0)
+    return replace(moving, observations=still + 0.01 * moving.observations)
+
+
+def picture(seed: int, *, moves: bool) -> Segment:
+    """Return a segment of images, in which a dot moves or a few values flicker."""
+    frames = np.full((6, 32, 32, 3), 40, np.uint8)
+    frames[:, :8] = 240
+    for step, frame in enumerate(frames):
+        frame[10, 3 * step if moves else 0] = 200 if moves else 200 + step
+    return replace(make_segment(seed), observations=frames, final_observation=None)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("active", [True, False])
+def test_segments_without_motion_are_asked_last(name: str, active: bool) -> None:
+    kind, members = KINDS[name], Members({seed: (seed, -seed) for seed in range(40)})
+    pool = pool_of([make_segment(seed) for seed in range(16)], [frozen(seed) for seed in range(16, 40)])
+    config = QueryConfig() if active else AT_RANDOM
+    moving = 16 // kind.size
+    asked = [item.recipe.seed for _ in range(moving) for item in kind.select(pool, 1, config, members)[0]]
+    assert max(asked) < 16
+    if kind.size == 1:
+        [(last,)] = kind.select(pool, 1, config, members)  # all that move were asked about
+        assert last.recipe.seed >= 16
+    few = pool_of([make_segment(0)], [frozen(seed) for seed in range(1, 9)])
+    assert len(kind.select(few, 2, config, members)) == 2
+    assert kind.checks(few, 1, config, lambda segment: float(segment.recipe.seed))
+
+
+def test_motion_of_images_and_of_one_feature() -> None:
+    assert moving([picture(0, moves=True), picture(1, moves=False)]).tolist() == [True, False]
+    segments = [make_segment(seed, observation_size=200) for seed in range(4)]
+    one = segments[0].observations[:1] + np.zeros((6, 200))
+    one[:, 7] = segments[0].observations[:, 7]
+    segments[0] = replace(segments[0], observations=one)
+    assert moving(segments).all()
+    assert moving([]).tolist() == []
+
+
+def test_selection_is_unchanged_if_everything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen() -> list[list[set[int]]]:
+        pool = pool_of([make_segment(seed) for seed in range(20)])
+        return [seeds(select_pairs(pool, 4, config)) for config in (AT_RANDOM, QueryConfig())]
+
+    ours = chosen()
+    monkeypatch.setattr(selection, "moving", lambda segments: np.ones(len(segments), np.bool_))
+    assert chosen() == ours
