@@ -22,6 +22,7 @@ def make_researcher_sheets(album: Album) -> None:
     with album.state("paused"):
         album.sheet("experiment-paused", f"{at}/", admin, sees("#paused"))
     album.sheet("comparisons", f"{at}/comparisons?order=labels", admin)
+    album.sheet("review", f"{at}/review?text={told.uuid}", admin, chosen)
     album.sheet("comparison_detail", f"{at}/comparisons/{told.uuid}", admin)
     album.sheet("comparison_detail-unseen", f"{at}/comparisons/{unseen.uuid}", admin)
     album.sheet("labeler", f"{at}/labelers/{sam.labeler_id}", admin)
@@ -53,3 +54,10 @@ def stop(participation: Any) -> None:
     from human_feedback_site.feedback.services import moderation  # noqa: PLC0415
 
     moderation.stop(Participation.objects.filter(pk=participation.pk))
+
+
+def chosen(page: Page) -> None:
+    """Choose a clip once both play."""
+    page.wait_for_selector(".frame video:not([controls])")
+    page.wait_for_timeout(500)
+    page.keyboard.press("ArrowLeft")
