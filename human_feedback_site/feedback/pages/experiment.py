@@ -1,6 +1,7 @@
 """Experiment page for researchers, with its live section, and the views that its forms lead to."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -49,7 +50,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": found,
         "may_label": _may_label(request, found),
-        "live": live_view_of(found),
+        "live": _live(request, found),
         "page": page,
         "cards": [comparison_card(found, comparison) for comparison in page],
     }
@@ -60,7 +61,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
 def live(request: HttpRequest, name: str) -> HttpResponse:
     """Return the experiment page's live section as an HTML fragment, or a 304 response if unchanged."""
     found = get_object_or_404(_managed(request), name=name)
-    shown = live_view_of(found)
+    shown = _live(request, found)
     unchanged = get_conditional_response(request, etag=shown["etag"])
     if unchanged is not None:
         return unchanged
@@ -68,6 +69,10 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
     response = render(request, "pages/live.html", context)
     response.headers["ETag"] = shown["etag"]
     return response
+
+
+def _live(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
+    return live_view_of(experiment, managed_by(request), request.GET.get("with", ""))
 
 
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:

@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils.functional import Promise
 
 from human_feedback_site.feedback.kinds import ITEMS, Kind
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Participation
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Participation, PredictedRewards
 from human_feedback_site.feedback.models.querysets import with_decisions
+from human_feedback_site.feedback.pages.charts import sparkline
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 
@@ -26,6 +27,7 @@ class ShownItem:
     preferred: bool  # True if the current decision prefers this clip
     # numbers of labelers who saw the clip in each place of the screen; None if there are not two clips
     sides: tuple[int, int] | None
+    curve: str  # SVG path of the predicted rewards, on the scale of all clips; empty if not shown
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Card:
     items: Sequence[ShownItem]
     verdict: Promise | str | None
     answers: Sequence[ShownLabel]
+    predicted_at: int | None  # training step of the reward predictor; None if it is not shown
 
 
 def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Experiment]:
@@ -98,7 +101,9 @@ def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
 def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     """Annotate comparisons with their current decision and prefetch all labels, including undone ones."""
     labels = Label.objects.select_related("labeler", "undo__retracted_by").order_by("pk")
-    return with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
+    return with_decisions(comparisons.select_related("predicted")).prefetch_related(
+        Prefetch("labels", queryset=labels)
+    )
 
 
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
@@ -114,13 +119,25 @@ def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
         None if comparison.clips_gone else reverse(f"{item}-clip", args=[experiment.name, comparison.uuid])
         for item in ITEMS[: kind.size]
     ]
-    described = zip(kind.item_names, urls, comparison.returns, sides, strict=True)
+    predicted = _predicted(comparison)
+    curves = [""] * kind.size
+    if predicted:
+        values = [value for item in predicted.items for value in item]
+        curves = [sparkline(item, min(values), max(values)) for item in predicted.items]
+    described = zip(kind.item_names, urls, comparison.returns, sides, curves, strict=True)
     return Card(
         comparison=comparison,
         items=[
-            ShownItem(name, url, value, best == index, seen)
-            for index, (name, url, value, seen) in enumerate(described)
+            ShownItem(name, url, value, best == index, seen, curve)
+            for index, (name, url, value, seen, curve) in enumerate(described)
         ],
         verdict=kind.answers[decision] if decision else None,
         answers=[ShownLabel(each, hasattr(each, "undo"), kind) for each in labels],
+        predicted_at=predicted.step if predicted else None,
     )
+
+
+def _predicted(comparison: Comparison) -> PredictedRewards | None:
+    """Return the predicted rewards, but not of an open comparison, which the researcher may yet judge."""
+    is_open = comparison.status == Comparison.Status.OPEN
+    return None if is_open else getattr(comparison, "predicted", None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -27,6 +27,8 @@ from human_feedback_site.feedback.models.querysets import (
     since_deletion,
     watchable_episodes,
 )
+
+T = TypeVar("T")
 
 UNDO_DEPTH = 20
 EPISODES = 6
@@ -72,7 +74,11 @@ def newest_kind(experiment: Experiment) -> str:
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:
     """Return up to ``EPISODES`` watchable episodes, evenly spread over training."""
-    every = list(watchable_episodes(experiment).order_by("step"))
+    return spread(list(watchable_episodes(experiment).order_by("step")))
+
+
+def spread(every: Sequence[T]) -> Sequence[T]:
+    """Return up to ``EPISODES`` evenly spread items, including the first and the last."""
     if len(every) <= EPISODES:
         return every
     return [every[round(place * (len(every) - 1) / (EPISODES - 1))] for place in range(EPISODES)]

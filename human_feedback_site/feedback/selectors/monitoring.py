@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Experiment, Label
-from human_feedback_site.feedback.models.querysets import not_undone
-from human_feedback_site.feedback.selectors import crowd, labeling
+from human_feedback_site.feedback.models.querysets import not_undone, watchable_episodes
+from human_feedback_site.feedback.selectors import crowd
 from human_feedback_site.feedback.selectors.experiments import (
     Point,
     Progress,
@@ -26,6 +26,26 @@ RATE_MINUTES = 10
 POINTS = 600  # per curve: more than a screen can show
 _CROWD_SECONDS = 10.0
 _CROWD_SHARE = 20  # labeler statistics are cached for 20 times as long as they took to compute
+
+
+@dataclass(frozen=True)
+class Film:
+    """Video of an episode, with the rewards that the newest predictor predicts for it; None if not known."""
+
+    step: int
+    answered: int | None
+    rewards: Sequence[float] | None
+
+    @property
+    def score(self) -> float:
+        """Return the average predicted reward of the episode's steps."""
+        return sum(self.rewards or ()) / len(self.rewards or "-")
+
+
+def films_of(experiment: Experiment) -> Sequence[Film]:
+    """Return the experiment's watchable films, oldest first."""
+    rows = watchable_episodes(experiment).order_by("step")
+    return [Film(*row) for row in rows.values_list("step", "answered", "rewards")]
 
 
 @dataclass(frozen=True)
@@ -51,7 +71,7 @@ class ExperimentStatus:
     points: Mapping[str, Sequence[Point]]  # learning curves keyed by tag; long curves are downsampled
     crowd: CrowdQuality
     active: frozenset[int]  # IDs of the labelers who are active now
-    films: Sequence[int]  # environment step of each episode video to show, newest first
+    films: Sequence[Film]
 
     def latest(self, tag: str) -> float | None:
         """Return the newest value of the curve ``tag``, or None if it has no points."""
@@ -70,7 +90,7 @@ def status_now(experiment: Experiment) -> ExperimentStatus:
         points=points,
         crowd=_crowd(experiment, points),
         active=frozenset(active_labelers(experiment).values_list("labeler", flat=True)),
-        films=[each.step for each in reversed(labeling.episodes(experiment))],
+        films=films_of(experiment),
     )
 
 

@@ -12,7 +12,7 @@ from django.utils.html import escape
 from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler, Lease
-from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
+from human_feedback_site.feedback.pages.charts import line_chart, nice_ticks, short_number
 from human_feedback_site.feedback.services import experiments
 from tests.site.conftest import RUN, Browser, Invited, Trainer, client_of, side_of
 from tests.site.pages.conftest import html_of
@@ -76,7 +76,8 @@ def test_page_leads_with_agreement(trainer: Trainer, researcher_browser: Client)
     inside = [
         html.index(each)
         for each in (
-            "The policy over time",
+            'id="unscored"',
+            'id="details" open',
             "Predictor agreement with new answers",
             "Predictor loss",
             '<details class="card more" id="environment-curves">',

@@ -1,5 +1,6 @@
 """Test what the experiment page shows of how it goes just now, and asks for again every few seconds."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -201,17 +202,71 @@ def test_disagreement_is_shown_apart_from_attention_checks(
 
 
 def test_videos_are_shown_while_they_exist(trainer: Trainer, researcher_browser: Client) -> None:
-    assert "<video" not in html_of(researcher_browser)
+    assert films_in(html_of(researcher_browser)) == []
     for step in range(0, 800, 100):
         trainer.film(step)
     html = html_of(researcher_browser)
-    films = html.split('<li class="card" id="film-')[1:]
-    assert [film.split('"')[0] for film in films] == ["700", "600", "400", "300", "100", "0"]
-    link = films[0].split('src="')[1].split('"')[0]
-    assert link == "/experiments/hopper/episodes/700"
+    assert films_in(html) == [0, 100, 300, 400, 600, 700]  # without scores, a few are listed
+    assert 'id="unscored"' in html
+    page = researcher_browser.get("/experiments/hopper/").content.decode()
+    link = "/experiments/hopper/episodes/700"
+    assert page.index('src="/experiments/hopper/episodes/0"') < page.index(f'src="{link}"')
     assert researcher_browser.get(link, follow=True).headers["Content-Type"] == "video/mp4"
     Experiment.objects.update(media_deleted_at=Now() + timedelta(minutes=1))
-    assert "<video" not in html_of(researcher_browser)
+    assert films_in(html_of(researcher_browser)) == []
+
+
+def films_in(html: str) -> list[int]:
+    return [int(step) for step in re.findall(r'class="film" href="/experiments/hopper/episodes/(\d+)"', html)]
+
+
+def test_films_are_points_of_one_curve(
+    trainer: Trainer, stranger: Trainer, researcher_browser: Client
+) -> None:
+    for step in (100, 200, 400):
+        trainer.film(step)
+    trainer.predict(films={100: [-1.0, 0.0], 200: [0.5, 1.5], 999: [5.0]})
+    report(trainer, step=50, labels__answered=3)
+    report(trainer, step=200, labels__answered=3)
+    html = html_of(researcher_browser)
+    assert films_in(html) == [100, 200]
+    assert 'aria-label="Step 100, after 0 answers, score -0.50"' in html
+    assert 'data-curve="M0 30L100 18"' in html
+    assert '<path class="marks" d="M250 1000v-40"/>' in html  # at step 50 of 200
+    assert '<path d="M500.0 1000.0L1000.0 0.0"/>' in html
+    assert '<details class="card more" id="details">' in html
+    trainer.predict(films={400: [1.0]})
+    assert films_in(html_of(researcher_browser)) == [400]  # the others have scores of another predictor
+    stranger.film(400)
+    stranger.predict(films={400: [0.25]})
+    assert "walker" not in html_of(researcher_browser)
+    Experiment.objects.update(owner=trainer.user)
+    assert "<option>walker</option>" in html_of(researcher_browser)
+    both = researcher_browser.get(PATH, {"with": "walker"}).content.decode()
+    assert '<path class="other" d="M1000.0 ' in both
+    assert "The dashed curve is walker" in both
+    assert "The dashed curve" not in researcher_browser.get(PATH, {"with": "else\0"}).content.decode()
+
+
+def test_one_sentence_says_how_it_goes(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    def sentence() -> str:
+        return html_of(researcher_browser).split('id="sentence">')[1].split("<")[0]
+
+    assert sentence() == "Training goes on; nobody is labeling"
+    trainer.wait_for(1)
+    assert sentence() == "Training waits for you: 1 answer"
+    trainer.register(2)
+    browser.answer(browser.lease(1)[0])
+    cache.clear()
+    assert sentence() == "1 person, 60 answers an hour, training waits for 1 answer"
+    trainer.wait_for(None)
+    assert sentence() == "1 person, 60 answers an hour, done in about 11.7 h"
+    Experiment.objects.update(state="paused")
+    assert sentence().startswith("Paused")
+    trainer.put(state="finished")
+    assert sentence() == "Finished after 1 answer"
 
 
 def goodbye(trainer: Trainer) -> None:

@@ -4,12 +4,14 @@ import { copied } from "../dom.js";
 import "../media.js";
 import "./times.js";
 
+const moves = !matchMedia("(prefers-reduced-motion: reduce)").matches;
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting || !(target instanceof HTMLVideoElement)) continue;
     inSight.unobserve(target);
     target.preload = "auto";
     if (target.paused && !target.error) target.load(); // a video that was started is already loading
+    if (moves && target.closest(".before-after")) target.play().catch(() => {});
   }
 }, { rootMargin: "100px" });
 
@@ -18,6 +20,9 @@ for (const clips of document.querySelectorAll(".clips")) {
   if (!videos.length) continue; // the clips are no longer available
   for (const video of videos) {
     video.controls = false;
+    video.addEventListener("loadedmetadata", () => {
+      if (video.paused && !video.played.length) video.currentTime = video.duration / 2; // a better picture than the first
+    });
     inSight.observe(video);
   }
   const button = copied("play");

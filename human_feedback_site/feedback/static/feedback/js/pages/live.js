@@ -4,6 +4,7 @@ import { element } from "../dom.js";
 import "../media.js";
 import { Patience } from "../patience.js";
 import { reached } from "./alive.js";
+import { follow } from "./films.js";
 import { morph } from "./morph.js";
 import { showLocalTimes } from "./times.js";
 
@@ -33,7 +34,7 @@ async function refresh() {
 /** Update the page; resolves to whether the site could answer. */
 async function update() {
   const patience = new Patience(TIMEOUT_MS);
-  const reply = await fetch("live", {
+  const reply = await fetch(`live${location.search}`, {
     headers: { "If-None-Match": etag },
     cache: "no-store",
     redirect: "manual",
@@ -51,6 +52,7 @@ async function update() {
   const fresh = new DOMParser().parseFromString(text, "text/html");
   showLocalTimes(fresh);
   for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
+  follow();
   etag = reply.headers.get("ETag") ?? "";
   return true;
 }
