@@ -77,12 +77,12 @@ def _shown(film: Film, chart: Chart | None, scale: tuple[float, float]) -> Shown
     caption = _("Step %(step)s") % {"step": f"{film.step:,}"}
     if film.answered is not None:
         answers = ngettext("after %(n)s answer", "after %(n)s answers", film.answered) % {"n": film.answered}
-        caption = f"{caption}, {answers}"
+        caption = _(", ").join([caption, answers])
     if not film.rewards:
         return ShownFilm(film.step, caption, "", None)
     at = chart.at(film.step, film.score) if chart else None
     score = _("score %(score)s") % {"score": f"{film.score:.2f}"}
-    return ShownFilm(film.step, f"{caption}, {score}", sparkline(film.rewards, *scale), at)
+    return ShownFilm(film.step, _(", ").join([caption, score]), sparkline(film.rewards, *scale), at)
 
 
 def _marks(chart: Chart, answered: Sequence[Point]) -> str:
@@ -128,4 +128,4 @@ def state_sentence(
         said.append(text % {"n": waiting})
     elif left:
         said.append(_("done in about %(time)s") % {"time": left})
-    return ", ".join(said)
+    return _(", ").join(said)

@@ -8,7 +8,7 @@ const BAR = 44;
 const TYPES = ["video/mp4;codecs=avc1.42E01E", "video/mp4", "video/webm"];
 
 const button = element("share", HTMLButtonElement);
-const text = button.textContent;
+const name = button.textContent;
 const type = "MediaRecorder" in window ? TYPES.find((each) => MediaRecorder.isTypeSupported(each)) : undefined;
 
 /**
@@ -73,7 +73,7 @@ button.addEventListener("click", async () => {
   [button.disabled, button.textContent] = [true, button.dataset.busy ?? ""];
   try {
     await record();
-    button.textContent = text;
+    button.textContent = name;
   } catch {
     button.textContent = button.dataset.failed ?? "";
   }
