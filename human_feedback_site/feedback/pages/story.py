@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from human_feedback_site.feedback.models import Experiment
-from human_feedback_site.feedback.pages.charts import PATH_UNITS, Chart, line_chart, sparkline
+from human_feedback_site.feedback.pages.charts import PATH_UNITS, Chart, line_chart, short_number, sparkline
 from human_feedback_site.feedback.selectors.experiments import Point
 from human_feedback_site.feedback.selectors.labeling import spread
 from human_feedback_site.feedback.selectors.monitoring import ExperimentStatus, Film, films_of
@@ -81,7 +81,7 @@ def _shown(film: Film, chart: Chart | None, scale: tuple[float, float]) -> Shown
     if not film.rewards:
         return ShownFilm(film.step, caption, "", None)
     at = chart.at(film.step, film.score) if chart else None
-    score = _("score %(score)s") % {"score": f"{film.score:.2f}"}
+    score = _("score %(score)s") % {"score": short_number(film.score)}
     return ShownFilm(film.step, _(", ").join([caption, score]), sparkline(film.rewards, *scale), at)
 
 

@@ -1,5 +1,6 @@
 """Test what a researcher sees of an experiment and where its curves go, and the list of experiments."""
 
+import json
 import math
 import re
 from typing import Any
@@ -191,6 +192,32 @@ def test_stopped_training_waits_for_nobody(trainer: Trainer, researcher_browser:
     Experiment.objects.update(state=state)
     assert ">919<" not in text(researcher_browser)
     assert "919 answers" not in text(researcher_browser, "/")
+
+
+def test_predicted_rewards_are_shown_to_researchers_alone(
+    trainer: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    def curves(address: str) -> int:
+        return text(researcher_browser, address).count('<svg class="reward" viewBox="0 0 100 30"')
+
+    trainer.film(100)
+    [asked] = trainer.register(1)
+    [lease] = browser.lease(1)
+    detail = f"/experiments/hopper/comparisons/{asked}"
+    trainer.predict(step=20480, films={100: [0.625]})
+    assert curves(detail) == 0  # the researcher may yet judge it
+    own = [f"{trainer.path}/progress", f"{trainer.path}/examples", "/experiments/hopper/label", "/"]
+    before = [browser.client.get(address).content for address in own]
+    browser.answer(lease)
+    assert curves(detail) == curves("/experiments/hopper/comparisons") == 2
+    assert curves("/experiments/hopper/") == 2 + 2  # with two films
+    assert "predictor of step 20480" in text(researcher_browser, detail)
+    assert 'd="M0 30L100 0"' in text(researcher_browser, detail)
+    after = [browser.client.get(f"/experiments/hopper/{page}").content for page in ("history", "done")]
+    for content in [*before, *after, json.dumps(lease).encode()]:
+        assert not any(
+            secret in content for secret in (b"0.625", b"rewards", b'class="reward"', b"M0 30L100 0")
+        )
 
 
 def test_curve_spans_first_to_last_value() -> None:

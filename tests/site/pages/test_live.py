@@ -230,7 +230,7 @@ def test_films_are_points_of_one_curve(
     report(trainer, step=200, labels__answered=3)
     html = html_of(researcher_browser)
     assert films_in(html) == [100, 200]
-    assert 'aria-label="Step 100, after 0 answers, score -0.50"' in html
+    assert 'aria-label="Step 100, after 0 answers, score -0.5"' in html
     assert 'data-curve="M0 30L100 18"' in html
     assert '<path class="marks" d="M250 1000v-40"/>' in html  # at step 50 of 200
     assert '<path d="M500.0 1000.0L1000.0 0.0"/>' in html

@@ -4,7 +4,7 @@ import { element, part } from "../dom.js";
 
 const MOST_SECONDS = 12;
 const SIDE = 360;
-const BAR = 44;
+const BAR = 56;
 const TYPES = ["video/mp4;codecs=avc1.42E01E", "video/mp4", "video/webm"];
 
 const button = element("share", HTMLButtonElement);
@@ -28,7 +28,7 @@ async function loaded(figure) {
   return video;
 }
 
-/** @param {CanvasRenderingContext2D} context @param {HTMLVideoElement[]} videos @param {string[]} captions */
+/** @param {CanvasRenderingContext2D} context @param {HTMLVideoElement[]} videos @param {string[][]} captions */
 function draw(context, videos, captions) {
   context.fillStyle = "#0f1218";
   context.fillRect(0, 0, 2 * SIDE, SIDE + BAR);
@@ -37,18 +37,21 @@ function draw(context, videos, captions) {
     const scale = SIDE / Math.max(video.videoWidth, video.videoHeight);
     const [width, height] = [video.videoWidth * scale, video.videoHeight * scale];
     context.drawImage(video, place * SIDE + (SIDE - width) / 2, (SIDE - height) / 2, width, height);
-    context.fillText(captions[place], (place + 0.5) * SIDE, SIDE + BAR / 2, SIDE - 16);
+    captions[place].forEach((line, index) => {
+      context.font = `${index ? 400 : 600} ${16 - index}px system-ui, sans-serif`;
+      context.fillText(line, (place + 0.5) * SIDE, SIDE + BAR * (0.32 + 0.4 * index), SIDE - 16);
+    });
   });
 }
 
 async function record() {
   const figures = [...element("stage").querySelectorAll("figure")];
   const videos = await Promise.all(figures.map(loaded));
-  const captions = figures.map((figure) => part(figure, "figcaption").innerText);
+  const captions = figures.map((figure) => ["b", "span"].map((each) => part(figure, each).textContent));
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * SIDE, SIDE + BAR];
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  Object.assign(context, { font: "600 15px system-ui, sans-serif", textAlign: "center", textBaseline: "middle" });
+  Object.assign(context, { textAlign: "center", textBaseline: "middle" });
   const recorder = new MediaRecorder(canvas.captureStream(30), { mimeType: type });
   const parts = /** @type {Blob[]} */ ([]);
   recorder.ondataavailable = ({ data }) => parts.push(data);
