@@ -254,7 +254,7 @@ def expect_renewal(video: Locator, start: str = "video.play().catch(() => {})") 
 
 
 RESEARCHERS_PAGES = {
-    "experiments/hopper/": "#film-100 video",
+    "experiments/hopper/": "#stage video",
     "experiments/hopper/comparisons/{uuid}": ".clips video",
     "admin/feedback/comparison/{id}/change/": "video",
 }

@@ -159,7 +159,7 @@ def watching(site: Site, page: Page, labeling: LabelingPage) -> Page:
     site.film(100)
     page.goto(f"{site.url}/experiments/hopper/")
     labeling.sign_in("ada")
-    expect(page.locator("#film-100")).to_be_visible()
+    expect(page.locator("#stage")).to_be_visible()
     return page
 
 
@@ -177,7 +177,7 @@ def until(page: Page, selector: str, text: str) -> None:
 
 def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> None:
     page = watching
-    video = page.locator("#film-100 video")
+    video = page.locator("#stage video").first
     video.evaluate("(video) => { video.id_kept = true; return video.play(); }")
     page.get_by_text("Invite a labeler").first.click()
     page.locator("input[name=labeler]").fill("zo")
@@ -187,13 +187,18 @@ def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> 
     TrainingPoint.objects.create(experiment=site.experiment, step=5, tag="predictor/accuracy", value=0.75)
     until(page, "#pace", "75%")
 
-    expect(page.locator("#films li")).to_have_count(2)
-    expect(page.locator("figure.curve")).to_have_count(1)
+    expect(page.locator("a.film")).to_have_count(2)
+    newest = page.locator("#stage video").last
+    expect(newest).to_have_attribute("src", "/experiments/hopper/episodes/200")
+    expect(page.locator("figure.curve")).to_have_count(2)
     kept: dict[str, Any] = video.evaluate("({ id_kept, paused }) => ({ id_kept, paused })")
     assert kept == {"id_kept": True, "paused": False}
     expect(page.locator("input[name=labeler]")).to_have_value("zo")
     expect(page.locator("input[name=labeler]")).to_be_focused()
     assert page.evaluate("scrollY") == 120
+    page.locator("a.film").first.press("Enter")
+    expect(newest).to_have_attribute("src", "/experiments/hopper/episodes/100")
+    expect(page.locator("#stage figure").last).to_contain_text("Step 100")
 
     site.set(trainer_seen_at=timezone.now(), trainer_left_at=timezone.now())
     until(page, "#away", "The run was stopped on")

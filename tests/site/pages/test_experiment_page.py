@@ -200,20 +200,30 @@ def test_predicted_rewards_are_shown_to_researchers_alone(
     def curves(address: str) -> int:
         return text(researcher_browser, address).count('<svg class="reward" viewBox="0 0 100 30"')
 
+    def read(address: str) -> bytes:
+        response = browser.client.get(address)
+        assert response.status_code == 200
+        return response.content
+
     trainer.film(100)
     [asked] = trainer.register(1)
     [lease] = browser.lease(1)
     detail = f"/experiments/hopper/comparisons/{asked}"
     trainer.predict(step=20480, films={100: [0.625]})
     assert curves(detail) == 0  # the researcher may yet judge it
-    own = [f"{trainer.path}/progress", f"{trainer.path}/examples", "/experiments/hopper/label", "/"]
-    before = [browser.client.get(address).content for address in own]
+    own = [
+        f"/api/v1{trainer.path}/progress",
+        f"/api/v1{trainer.path}/examples",
+        "/experiments/hopper/label",
+        "/",
+    ]
+    before = [read(address) for address in own]
     browser.answer(lease)
     assert curves(detail) == curves("/experiments/hopper/comparisons") == 2
     assert curves("/experiments/hopper/") == 2 + 2  # with two films
     assert "predictor of step 20480" in text(researcher_browser, detail)
     assert 'd="M0 30L100 0"' in text(researcher_browser, detail)
-    after = [browser.client.get(f"/experiments/hopper/{page}").content for page in ("history", "done")]
+    after = [read(f"/experiments/hopper/{page}") for page in ("history", "done")]
     for content in [*before, *after, json.dumps(lease).encode()]:
         assert not any(
             secret in content for secret in (b"0.625", b"rewards", b'class="reward"', b"M0 30L100 0")
