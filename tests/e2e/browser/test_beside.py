@@ -376,6 +376,9 @@ def test_a_new_video_is_shown_once_after_the_next_answer(
     expect(news).to_be_hidden()
 
 
+BOTH = "[...document.querySelectorAll('.before-after video')]"
+
+
 def test_the_card_covers_nothing_and_before_and_after_are_compared(
     site: Site, labeling: LabelingPage, page: Page
 ) -> None:
@@ -393,13 +396,15 @@ def test_the_card_covers_nothing_and_before_and_after_are_compared(
         covered = [".stage", ".transport", ".answer", ".tools .link", "#prompt"]
         assert page.evaluate(OVERLAPS, covered) == [], (width, height)
     assert faults(page) == []
+    page.set_viewport_size(ViewportSize(width=1280, height=800))
     for path in ("experiments/hopper/done", ""):
+        page.emulate_media(reduced_motion="no-preference")
         page.goto(f"{site.url}/{path}")
         expect(page.locator("figcaption")).to_have_text(["Before", "After 1 answer, 1 of them yours"])
-        page.get_by_role("button", name="Play or pause both clips").click()
-        page.wait_for_function(
-            "() => [...document.querySelectorAll('.before-after video')].every((it) => it.currentTime > 0)"
-        )
+        page.wait_for_function(f"() => {BOTH}.every((it) => !it.paused && it.currentTime > 0)")
+    page.emulate_media(reduced_motion="reduce")
+    page.reload()
+    page.wait_for_function(f"() => {BOTH}.every((it) => it.paused && it.currentTime === it.duration / 2)")
     assert faults(page) == []
 
 
