@@ -124,12 +124,14 @@ def test_the_report_finds_known_differences(study: Trainer, invite: Invited) -> 
     assert kinds["pair"].accuracy.low < 0.7 < kinds["pair"].accuracy.high
     assert kinds["best_worst"].accuracy is None  # not known with so few answers
     forget_crowd(study.experiment)
-    page = live_view_of(Experiment.objects.annotate(away_since=trainer_away_since()).get())
+    experiments = Experiment.objects.annotate(away_since=trainer_away_since())
+    page = live_view_of(experiments.get(), experiments, "")
     assert [row.answers for row in page["study"].rows] == [16] * 4
 
 
 def test_no_table_where_kinds_are_not_compared(trainer: Trainer) -> None:
     assert study_of(trainer.experiment, {}) is None
     forget_crowd(trainer.experiment)
-    page = live_view_of(Experiment.objects.annotate(away_since=trainer_away_since()).get())
+    experiments = Experiment.objects.annotate(away_since=trainer_away_since())
+    page = live_view_of(experiments.get(), experiments, "")
     assert page["study"] is None

@@ -113,18 +113,18 @@ class Study:
     rows: Sequence[StudyRow]
 
 
-def live_view_of(experiment: Experiment, own: QuerySet[Experiment], other: str) -> dict[str, Any]:
+def live_view_of(experiment: Experiment, managed: QuerySet[Experiment], other: str) -> dict[str, Any]:
     """Return the live section's data and its HTTP ETag.
 
     Args:
         experiment: annotated with ``away_since``.
-        own: the user's experiments.
+        managed: the experiments that the user manages.
         other: name of an experiment to show in the same chart; empty for none.
     """
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # annotated by the query
     status = monitoring.status_now(experiment)
     left = _duration(status.minutes_left) if status.minutes_left is not None else ""
-    siblings = own.filter(owner=experiment.owner_id).exclude(pk=experiment.pk)
+    siblings = managed.filter(owner=experiment.owner_id).exclude(pk=experiment.pk)
     known = [tag for tag in CURVE_TITLES if tag in status.points]
     own = [tag for tag in ENVIRONMENT_TITLES if tag in status.points]
     others = [tag for tag in status.points if tag not in _TITLES and not tag.startswith(_NOT_DRAWN)]

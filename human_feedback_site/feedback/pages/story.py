@@ -103,7 +103,7 @@ def state_sentence(
     Args:
         left: time until the last answer; empty if not known.
     """
-    people, answered, waiting = len(status.active), status.progress.answered, experiment.waiting_for
+    people, answered, waiting = len(status.active), status.progress.answered, experiment.waiting_for or 0
     if experiment.state == Experiment.State.FINISHED:
         text = ngettext("Finished after %(n)s answer", "Finished after %(n)s answers", answered)
         return text % {"n": answered}
