@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
+import numpy as np
 import pytest
 
 from teacher.behaviors import counter_clockwise
@@ -18,6 +20,7 @@ from teacher.data.ledger import Ledger, Question
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import (
     ConfigError,
     ForgottenError,
@@ -35,7 +38,7 @@ from teacher.queries.judges import true_return
 from teacher.queries.kinds import KINDS, preferences_in
 from teacher.settings.options import KindName, QueryConfig
 from teacher.storage import FolderStorage
-from tests.teacher.labeling.conftest import CLIP_SIZE
+from tests.teacher.labeling.conftest import CLIP_SIZE, SEGMENT_STEPS
 from tests.waiting import wait_until
 
 Pairs = list[tuple[Segment, Segment]]
@@ -403,6 +406,38 @@ def test_curves_and_what_training_waits_for_reach_the_site(
             (asking.settings.name,),
         ).fetchall()
     assert points == [(40, "agent/true_reward_per_episode", 3.5), (41, "labels/answered", 2.0)]
+
+
+def test_predicted_rewards_reach_the_site_once_it_knows_the_film_and_the_question(
+    start_asking: Any, pairs: Pairs, site: SiteHandle, tmp_path: Path
+) -> None:
+    def stored() -> tuple[Any, Any]:
+        experiment = "SELECT id FROM feedback_experiment WHERE name = ?"
+        films = f"SELECT rewards FROM feedback_episode WHERE experiment_id = ({experiment})"  # noqa: S608
+        clips = (
+            "SELECT items FROM feedback_predictedrewards JOIN feedback_comparison "  # noqa: S608
+            f"ON id = comparison_id WHERE experiment_id = ({experiment})"
+        )
+        with site_database(site) as database:
+            film, clip = (
+                database.execute(query, (asking.settings.name,)).fetchone() or [None]
+                for query in (films, clips)
+            )
+        return film[0], clip[0]
+
+    predictor: Any = SimpleNamespace(step_rewards=lambda steps: np.full(len(steps.actions), 0.25))
+    (tmp_path / "film.mp4").write_text("film")
+    clip = pairs[0][0]
+    episode = Trajectory.from_arrays(
+        np.repeat(clip.observations[:1], SEGMENT_STEPS + 1, axis=0), clip.actions, clip.true_rewards
+    )
+    with start_asking() as asking:
+        asking.collector.submit(pairs[:1], "training", 40)
+        asking.collector.show(tmp_path / "film.mp4", 40, episode)
+        asking.collector.explain(predictor, 1, 50)  # before any of them is registered
+        wait_until(lambda: all(stored()))
+    curve = [0.25] * SEGMENT_STEPS
+    assert [json.loads(each) for each in stored()] == [curve, [curve] * 2]
 
 
 def test_final_points_are_sent(start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch) -> None:
