@@ -29,16 +29,12 @@ class ShownFilm:
 class Story:
     """Films of the agent, with a chart of their scores; the chart is None if no film has one."""
 
+    first: ShownFilm | None  # film of the agent before training, which has no score if it is from 0.1.0
     films: Sequence[ShownFilm]
     chart: Chart | None
     marks: str  # SVG path of marks at the steps at which answers came in
     other: str  # name of the other experiment in the chart; empty if there is none
     others: Sequence[str]  # names of the experiments that can be shown too
-
-    @property
-    def first(self) -> ShownFilm | None:
-        """Return the film of the agent before training."""
-        return self.films[0] if self.films else None
 
     @property
     def newest(self) -> ShownFilm | None:
@@ -61,6 +57,7 @@ def story_of(status: ExperimentStatus, own: QuerySet[Experiment], other: str) ->
     values = [value for film in scored for value in film.rewards or ()]
     scale = min(values, default=0.0), max(values, default=0.0)
     return Story(
+        first=_shown(status.films[0], chart, scale) if status.films else None,
         films=[_shown(film, chart, scale) for film in scored or spread(status.films)],
         chart=chart,
         marks=_marks(chart, status.points.get("labels/answered", ())) if chart else "",

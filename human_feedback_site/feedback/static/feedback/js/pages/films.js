@@ -29,7 +29,7 @@ function show(place, film) {
   if (plays) video.play().catch(() => {});
 }
 
-/** Show the first film, and the chosen or the newest one. */
+/** Show the chosen or the newest film, and the current curve under the first one. */
 export function follow() {
   const films = [...document.querySelectorAll("a.film")];
   // The places come with the first film.
@@ -39,7 +39,8 @@ export function follow() {
   const shown = films.find((film) => address(film) === chosen) ?? newest;
   for (const film of films) film.setAttribute("aria-current", String(film === shown));
   part(now, "b").textContent = shown === newest ? newestName : "";
-  show(before, films[0]);
+  const first = films.find((film) => address(film) === part(before, "video").getAttribute("src"));
+  if (first) show(before, first);
   show(now, shown);
 }
 
