@@ -16,7 +16,7 @@ Resource = dict[str, Any]
 Resources = dict[tuple[str, str], Resource]
 """Resources by kind and name."""
 ROOT = Path(__file__).parents[2]
-OVERLAYS = ("example", "example/trainer")
+OVERLAYS = ("example", "example/trainer", "example/trainer-gpu", "monitoring", "autoscaling")
 _HEADER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 _CLUSTER_WIDE = {"Namespace"}
 
@@ -37,7 +37,7 @@ def offered_in(text: str) -> dict[str, str]:
 
 
 def build_all(folder: Path) -> Resources:
-    """The resources of the example and its trainer in a copy of deploy/kubernetes."""
+    """The resources of all overlays in a copy of deploy/kubernetes."""
     return by_name([each for overlay in OVERLAYS for each in build(folder / overlay)])
 
 
@@ -67,11 +67,16 @@ def by_name(resources: list[Resource]) -> Resources:
 
 
 def pod_of(resource: Resource) -> Resource | None:
-    """The pod that a Deployment or Job makes; None for other resources."""
-    if resource["kind"] not in {"Deployment", "Job"}:
-        return None
-    pod: Resource = resource["spec"]["template"]["spec"]
-    return pod
+    """The pod that a Deployment, Job or CronJob makes; None for other resources."""
+    template = template_of(resource)
+    return None if template is None else template["spec"]
+
+
+def template_of(resource: Resource) -> Resource | None:
+    """Find the template of such a pod."""
+    spec = resource.get("spec", {})
+    template: Resource | None = spec.get("jobTemplate", {"spec": spec})["spec"].get("template")
+    return template
 
 
 def containers_of(pod: Resource) -> list[Resource]:

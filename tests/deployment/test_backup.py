@@ -322,9 +322,10 @@ import django
 django.setup()
 from django.core.management import CommandError, call_command
 
-for folder in sys.argv[1:]:
+*options, folders = sys.argv[1:]
+for folder in folders.split():
     try:
-        call_command("restore", folder)
+        call_command("restore", folder, *options)
     except CommandError as error:
         print(error)
 """
@@ -337,10 +338,16 @@ def test_incomplete_backup_restores_nothing(tmp_path: Path, backed_up: Callable[
         backed_up(tmp_path / folder)
         harm(tmp_path / folder)
     variables = {"PATH": PATH, "DJANGO_SETTINGS_MODULE": SETTINGS}
-    answer = run_python("-c", _RESTORE_EACH, *folders, environment=variables, cwd=tmp_path)
-    for line, (_, expected) in zip(answer.stdout.splitlines(), HARMS, strict=True):
-        assert expected in line
-    assert {name.split("/")[0] for name in files_below(tmp_path)} <= {*folders, "state"}
+    backed_up(tmp_path / "good")
+    words = ("--check", " ".join([*folders[:-1], "good"]))  # the last is refused only by a site
+    for given, expected in (
+        ((" ".join(folders),), HARMS),
+        (words, [*HARMS[:-1], (None, "checked: good, made at")]),
+    ):
+        answer = run_python("-c", _RESTORE_EACH, *given, environment=variables, cwd=tmp_path)
+        for line, (_, reason) in zip(answer.stdout.splitlines(), expected, strict=True):
+            assert reason in line
+    assert {name.split("/")[0] for name in files_below(tmp_path)} <= {*folders, "good", "state"}
     assert set(files_below(tmp_path / "state")) <= {"secret_key"}  # made by manage.py, whatever it is asked
 
 

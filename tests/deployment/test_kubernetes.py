@@ -4,16 +4,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from copy import deepcopy
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import yaml
 from django.test import Client, override_settings
 
 from teacher.teach import parse_arguments
-from tests.deployment.backed_up import done
+from tests.deployment.backed_up import SITE_KEY, done
 from tests.deployment.kustomization import (
     OVERLAYS,
     Resource,
@@ -23,10 +27,13 @@ from tests.deployment.kustomization import (
     containers_of,
     offered_in,
     pod_of,
+    template_of,
 )
 from tests.documents import blocks_of, page_of
 
 ROOT = Path(__file__).parents[2]
+METADATA = ("169.254.169.254", "fd00:ec2::254")
+"""Addresses of the metadata service of clouds, which gives out keys, in IPv4 and IPv6."""
 KUBECTL = shutil.which(str(Path(sys.executable).parent / "kubectl")) or shutil.which("kubectl")
 VOLUMES = {
     "configMap",
@@ -42,7 +49,9 @@ SIZES = {"m": 1e-3, "": 1.0, "Mi": 2.0**20, "Gi": 2.0**30}
 
 
 def labels_of(resource: Resource) -> dict[str, str]:
-    labels: dict[str, str] = resource["spec"]["template"]["metadata"]["labels"]
+    template = template_of(resource)
+    assert template
+    labels: dict[str, str] = template["metadata"]["labels"]
     return labels
 
 
@@ -92,13 +101,14 @@ def test_resources_named_by_pods_exist(resources: Resources, pods: dict[str, Res
             for variable in container["env"]:
                 if "value" not in variable:
                     key = variable["valueFrom"]["secretKeyRef"]
-                    assert variable["name"] == key["key"], name
+                    assert key["key"] in {variable["name"], f"MIGRATION_{variable['name']}"}, name
                     assert key["key"] in resources["Secret", key["name"]]["data"] or key["optional"], name
 
 
 def test_selectors_choose_the_pods_of_their_own(resources: Resources) -> None:
     labels = {name: labels_of(each) for (_, name), each in resources.items() if pod_of(each)}
-    assert len({tuple(sorted(each.items())) for each in labels.values()}) == len(labels)
+    trainers = {name for name in labels if name.startswith("trainer-")}
+    assert len({tuple(sorted(each.items())) for each in labels.values()}) == len(labels) - len(trainers) + 1
 
     def chosen(selector: dict[str, str]) -> set[str]:
         return {name for name, given in labels.items() if selector.items() <= given.items()}
@@ -112,7 +122,157 @@ def test_selectors_choose_the_pods_of_their_own(resources: Resources) -> None:
     assert {name: chosen(each["podSelector"]["matchLabels"]) for name, each in policies.items()} == {
         "deny-ingress": set(labels),
         "web": {"web"},
+        "egress": set(labels),
+        "database": set(labels),  # but for its expressions
+        "redis": set(labels),
+        "trainer": trainers,
+        "render-metrics": {"render"},
     }
+    for kind, name in (("ServiceMonitor", "web"), ("PodMonitor", "render")):
+        (monitor,) = [each["spec"] for (other, _), each in resources.items() if other == kind]
+        assert chosen(monitor["selector"]["matchLabels"]) == {name}
+    spread = resources["Deployment", "web"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert [chosen(each["labelSelector"]["matchLabels"]) for each in spread] == [{"web"}, {"web"}]
+
+
+def test_pods_connect_to_the_services_that_they_have_secrets_of(
+    resources: Resources, pods: dict[str, Resource]
+) -> None:
+    for policy, secret in (("database", "DATABASE_URL"), ("redis", "REDIS_URL")):
+        (expression,) = resources["NetworkPolicy", policy]["spec"]["podSelector"]["matchExpressions"]
+        names = {
+            name for name, pod in pods.items() for each in containers_of(pod) if secret in secrets_of(each)
+        }
+        assert set(expression["values"]) == {name.partition("-")[0] for name in names}
+        assert expression["key"] == "app.kubernetes.io/component"
+    allowed = resources["NetworkPolicy", "egress"]["spec"]["egress"]
+    assert [port["port"] for rule in allowed for port in rule["ports"]] == [53, 53, 443]
+    assert [
+        port["port"]
+        for rule in allowed
+        for to in rule.get("to", ())
+        for port in rule["ports"]
+        if "ipBlock" in to
+    ]
+    for block in (to["ipBlock"] for rule in allowed for to in rule.get("to", ()) if "ipBlock" in to):
+        assert any(ip_address(METADATA[":" in block["cidr"]]) in ip_network(each) for each in block["except"])
+
+
+def test_only_migrations_and_backups_have_the_user_who_owns_the_tables(pods: dict[str, Resource]) -> None:
+    urls = {
+        (container["name"], variable["valueFrom"]["secretKeyRef"]["key"])
+        for pod in pods.values()
+        for container in containers_of(pod)
+        for variable in container["env"]
+        if variable["name"] == "DATABASE_URL"
+    }
+    owner, other = "MIGRATION_DATABASE_URL", "DATABASE_URL"
+    assert urls == {("setup", owner), ("manage", owner), ("backup", owner), ("web", other), ("chores", other)}
+
+
+MISSING_RIGHTS = b"""
+SELECT c.relname, p.name FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(name)
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
+AND NOT has_table_privilege('lab_users', c.oid, p.name)
+"""
+
+
+def test_the_site_works_as_a_user_who_may_not_change_tables(
+    postgres_url: str, migrated_postgresql: Callable[[str], str], tmp_path: Path
+) -> None:
+    """With the statements of the page on Kubernetes."""
+    (statements,) = blocks_of(page_of("kubernetes"), "sql")
+    url = migrated_postgresql("lab_users")
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in statements.replace("teacher", "lab_users").split(";")[:-1]:
+                connection.execute(statement.encode())
+            missing = connection.execute(MISSING_RIGHTS).fetchall()
+        assert missing == []
+        host = urlsplit(url).netloc.rpartition("@")[2]
+        site = {"DATABASE_URL": f"postgresql://lab_users:PASSWORD@{host}/lab_users", "SECRET_KEY": SITE_KEY}
+        site["DJANGO_SUPERUSER_PASSWORD"] = "long-enough-for-anybody"
+        done("createsuperuser --noinput --username ann --email ann@example.org", site, tmp_path)
+        done("chores", site, tmp_path)
+        with (
+            psycopg.connect(site["DATABASE_URL"]) as user,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            user.execute("ALTER TABLE feedback_label ADD COLUMN more integer")
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("DROP DATABASE IF EXISTS lab_users WITH (FORCE)")
+            connection.execute("DROP ROLE IF EXISTS lab_users")
+            connection.execute("DROP ROLE IF EXISTS lab_users_owner")
+
+
+def test_scaled_deployments_and_their_metrics_exist(resources: Resources) -> None:
+    rules = yaml.safe_load(blocks_of(page_of("kubernetes"), "yaml")[0])["rules"]["external"]
+    scaled = [each["spec"] for (kind, _), each in resources.items() if kind == "HorizontalPodAutoscaler"]
+    external = [each["external"] for spec in scaled for each in spec["metrics"] if each["type"] == "External"]
+    assert {each["metric"]["name"] for each in external} == {rule["seriesQuery"] for rule in rules}
+    assert all(f"`{rule['seriesQuery']}`" in page_of("monitoring").read_text() for rule in rules)
+    assert {("Deployment", spec["scaleTargetRef"]["name"]) for spec in scaled} <= set(resources)
+    assert all(0 < spec["minReplicas"] < spec["maxReplicas"] for spec in scaled)
+
+
+@pytest.mark.django_db
+def test_prometheus_scrapes_the_site_under_a_name_that_it_serves(resources: Resources) -> None:
+    """Not under a pod's IP address, to which the site answers 400."""
+    (endpoint,) = resources["ServiceMonitor", "site"]["spec"]["endpoints"]
+    (address,) = [each for each in endpoint["relabelings"] if each.get("targetLabel") == "__address__"]
+    parts = ";".join(("web", resources["Deployment", "web"]["metadata"]["namespace"]))
+    host = re.sub(address["regex"], re.sub(r"\$(\d)", r"\\\1", address["replacement"]), parts)
+    hosts = resources["ConfigMap", "settings"]["data"]["ALLOWED_HOSTS"].split(",")
+    headers = {"Authorization": f"Bearer {'t' * 32}"}
+    with override_settings(ALLOWED_HOSTS=hosts, METRICS_TOKEN="t" * 32):
+        for name, status in ((host, 200), ("10.0.0.7:8000", 400)):
+            answer = Client().get(endpoint["path"], headers=headers | {"Host": name})
+            assert answer.status_code == status, name
+    jobs = {each["replacement"] for each in endpoint["relabelings"] if each.get("targetLabel") == "job"}
+    assert jobs == {"rl-teacher-site"}  # as in the alerts
+
+
+def test_the_nightly_backup_checks_what_it_wrote_and_keeps_seven(
+    pods: dict[str, Resource], here: Path
+) -> None:
+    for name, script in {
+        "python": 'echo "$@" >> log; [ $2 != backup ] || mkdir $3',
+        "date": "echo 9",
+    }.items():
+        (here / name).write_text(f"#!/bin/sh\n{script}\n")
+        (here / name).chmod(0o755)
+    for name in (".nightly-1.part", "monday", *(f"nightly-{day}" for day in range(1, 9))):
+        (here / "backups" / name).mkdir(parents=True)
+    command, environment = main_container(pods["backup"])["command"], {"PATH": f"{here}:/usr/bin:/bin"}
+    subprocess.run(command, env=environment, cwd=here, check=True)
+    left = {path.name for path in (here / "backups").iterdir()}
+    assert left == {"monday", *(f"nightly-{day}" for day in range(3, 10))}
+    assert (here / "log").read_text().splitlines() == [
+        "manage.py backup backups/nightly-9",
+        "manage.py restore --check backups/nightly-9",
+    ]
+
+
+def test_a_trainer_gets_a_gpu_on_a_node_that_has_one(pods: dict[str, Resource]) -> None:
+    pod = pods["trainer-gpu"]
+    container = main_container(pod)
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    config = parse_arguments(container["args"][1:]).config
+    assert (config.device, str(config.run_dir)) == ("cuda", container["args"][0])
+
+
+def test_temporary_files_are_limited(pods: dict[str, Resource]) -> None:
+    volumes = [
+        (name, each["emptyDir"])
+        for name, pod in pods.items()
+        for each in pod["volumes"]
+        if "emptyDir" in each
+    ]
+    assert {name for name, _ in volumes} == set(pods)
+    assert all(size(volume["sizeLimit"]) > 0 for _, volume in volumes)
+    assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in pods.values())
 
 
 def test_requests_reach_the_port_that_the_site_listens_on(
@@ -219,7 +379,7 @@ def test_pods_have_least_privileges(pods: dict[str, Resource], stages: dict[str,
             assert container["securityContext"]["readOnlyRootFilesystem"], name
             assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}, name
             requests, limits = (container["resources"][each] for each in ("requests", "limits"))
-            assert set(requests) == set(limits) == {"cpu", "memory"}, name
+            assert set(requests) == set(limits) - {"nvidia.com/gpu"} == {"cpu", "memory"}, name
             assert all(size(requests[each]) <= size(limits[each]) for each in requests), name
 
 
@@ -232,13 +392,18 @@ def size(quantity: str) -> float:
 
 def test_commands_of_the_page_name_what_is_there(resources: Resources, kubernetes: Path) -> None:
     text = "\n".join(blocks_of(page_of("kubernetes"), ""))
-    found = {(kind.capitalize(), name) for kind, name in re.findall(r"\b(deployment|job)[ /]([\w-]+)", text)}
+    found = {
+        (kind.capitalize(), name)
+        for kind, name in re.findall(r"\b(deployment|job|cronjob)[ /]([\w-]+)", text)
+    }
     (restarted,) = re.findall(r"rollout restart deployment (.*)", text)
     found |= {("Deployment", name) for name in restarted.split()}
-    pods = {(kind, name) for kind, name in resources if kind in {"Deployment", "Job"}}
-    assert found == pods
+    found = {(kind.replace("Cronjob", "CronJob"), name) for kind, name in found}
+    pods = {(kind, name) for kind, name in resources if kind in {"Deployment", "Job", "CronJob"}}
+    assert found == pods - {("Job", "trainer-gpu")} | {("Job", "backup-now")}
     folders = {kubernetes / name.replace("lab", "example") for name in re.findall(r"--kustomize (\S+)", text)}
-    assert folders == {kubernetes / overlay for overlay in OVERLAYS}
+    assert folders == {kubernetes / overlay for overlay in ("example", "example/trainer")}
+    assert all((kubernetes / each).is_dir() for each in re.findall(r"`deploy/kubernetes/([\w/-]+)`", text))
     assert (kubernetes / "example/secrets.env.example").exists()
     assert "lab/secrets.env.example lab/secrets.env\n" in text
 
@@ -248,7 +413,9 @@ SERVICES = {
     "chores": "beat",
     "render": "render",
     "manage": "manage",
+    "backup": "manage",
     "trainer-crowd": "trainer",
+    "trainer-gpu": "trainer",
 }
 """The service of docker-compose.yml that each pod stands for."""
 EXAMPLE = ROOT / "deploy/kubernetes/example"
@@ -269,8 +436,8 @@ def main_container(pod: Resource) -> Resource:
 
 def secrets_of(container: Resource) -> dict[str, bool]:
     """The secrets that a container gets; True for those that it can do without."""
-    references = [each["valueFrom"]["secretKeyRef"] for each in container["env"] if "valueFrom" in each]
-    return {each["key"]: each.get("optional", False) for each in references}
+    references = {e["name"]: e["valueFrom"]["secretKeyRef"] for e in container["env"] if "valueFrom" in e}
+    return {name: each.get("optional", False) for name, each in references.items()}
 
 
 def test_every_service_of_the_project_has_a_pod(compose: Any, pods: dict[str, Resource]) -> None:
@@ -285,14 +452,16 @@ def test_variables_are_those_of_compose(compose: Any, pods: dict[str, Resource])
     services = compose["services"]
     assert not SECRETS.keys() & SETTINGS.keys()
     of_compose = {each for name in SERVICES.values() for each in services[name]["environment"]}
-    assert SECRETS.keys() | SETTINGS.keys() == of_compose
+    assert SECRETS.keys() | SETTINGS.keys() == of_compose | {"MIGRATION_DATABASE_URL"}
     for name, pod in pods.items():
         given = services[SERVICES[name]]["environment"]
         secrets = secrets_of(main_container(pod))
         assert secrets.keys() == given.keys() & SECRETS.keys(), name
         optional = {each for each, is_optional in secrets.items() if is_optional}
         assert optional == {each for each in secrets if not given[each]} - {"TEACHER_TOKEN"}, name
-        assert all(secrets_of(setup) == secrets for setup in pod.get("initContainers", ())), name
+        for setup in pod.get("initContainers", ()):
+            assert secrets_of(setup).items() <= secrets.items(), name
+            assert secrets.keys() - secrets_of(setup).keys() <= {"TEACHER_METRICS_TOKEN", "REDIS_URL"}, name
     others = {each["name"] for pod in pods.values() for c in containers_of(pod) for each in c["env"]}
     assert others - SECRETS.keys() == {"TMPDIR"}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from human_feedback_site.feedback.backup.manifest import read_manifest
 from human_feedback_site.feedback.backup.read import restore
 from human_feedback_site.feedback.management.commands.backup import one_line_errors
 
@@ -26,9 +27,14 @@ class Command(BaseCommand):
             default=Path("runs"),
             help="folder to restore the run directories to (default: runs)",
         )
+        parser.add_argument("--check", action="store_true", help="only check the backup; restore nothing")
 
-    def handle(self, *args: Any, folder: Path, runs: Path, **options: Any) -> None:
+    def handle(self, *args: Any, folder: Path, runs: Path, check: bool = False, **options: Any) -> None:
         os.umask(0o077)
+        if check:
+            with one_line_errors("Not a good backup"):
+                self.stdout.write(f"checked: {folder}, made at {read_manifest(folder).made_at}")
+            return
         with one_line_errors("Not restored"):
             for line in restore(folder, runs):
                 self.stdout.write(line)
