@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from teacher.data.segments import Segment
 
-LEAST_MOTION = 0.2
-"""Standard deviation of any feature within a segment, as a share of that in the pool, from which it moves."""
+LEAST_MOTION = 0.01
+"""Standard deviation of any feature within a segment, as a share of that in the pool, from which it moves.
+
+It is low, because what holds still is often what people want, such as a balanced pole.
+"""
 LEAST_PIXELS = 0.001
 """Least share of an image's pixels that change visibly within a segment."""
 _VISIBLE = 1 / 16  # of the range of values in the segment

@@ -89,7 +89,7 @@ def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
     modules = ("settings", "environment", "celery", "embedded")
     site = settings_of(*(f"human_feedback_site/{module}.py" for module in modules))
     worker = settings_of("teacher/clips/tasks.py", "teacher/storage.py")
-    internal = {"TEACHER_INSTANCE_ID"}  # given by the process that starts an embedded site
+    internal = {"TEACHER_INSTANCE_ID", "TEACHER_SIGN_IN_CODE"}  # given by the process that starts a site
     assert len(site) > 8
     assert len(worker) > 2
     assert (site | worker) - internal <= OFFERED

@@ -80,7 +80,7 @@ def test_everybody_finds_everything_below_the_path(below: Below, page: Page) -> 
     expect(page).to_have_url(f"{below.url}/admin/")
     page.get_by_role("link", name="View site").click()
     expect(page).to_have_url(f"{below.url}/")
-    page.get_by_role("link", name=experiment.name).click()
+    page.get_by_role("link", name=experiment.name, exact=True).click()
     expect(page).to_have_url(experiment.page_url)
     with page.expect_response(f"{experiment.page_url}live"):
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

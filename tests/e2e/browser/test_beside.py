@@ -209,7 +209,7 @@ def expect_to_fit(page: Page, kind: str) -> None:
                 assert 0 <= top < bottom <= height, window
         pairs = [*combinations(inside, 2), *product(boxes["toast"], boxes["controls"])]
         assert [each for each in pairs if _overlap(*each)] == [], window
-        assert len(boxes["controls"]) == ANSWERS[kind] + 5 + 5 + 2, window
+        assert len(boxes["controls"]) == ANSWERS[kind] + 5 + 5 + 3, window
         assert all(bottom - top >= 40 for _, top, _, bottom in boxes["answers"]), window
         assert all(right - left >= 40 for left, _, right, _ in boxes["answers"]), window
         least = min(0.41 * min(width, height), 215) / (2 if kind == "best_worst" else 1)

@@ -208,9 +208,10 @@ def test_a_bot_that_was_signed_out_signs_in_again(signed_out: tuple[Any, Bot], p
 def test_a_bot_agrees_to_the_consent_text(signed_out: tuple[Any, Bot], pairs: Any, site: SiteHandle) -> None:
     asking, bot = signed_out
     with requests.Session() as researcher:
-        page = researcher.get(asking.client.put_experiment(asking.settings).watch_url)
+        researcher.get(asking.client.put_experiment(asking.settings).watch_url)
         form = {"text": "We keep your answers.", "csrfmiddlewaretoken": researcher.cookies["csrftoken"]}
-        assert researcher.post(f"{page.url}consent/text", form).ok
+        home = f"{site.url}/experiments/{asking.settings.name}"
+        assert researcher.post(f"{home}/consent/text", form).ok
     asking.collector.submit(pairs[2:4], "training", 100)
     asking.receive(2)
     assert bot.error is None

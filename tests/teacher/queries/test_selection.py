@@ -445,7 +445,7 @@ def frozen(seed: int) -> Segment:
     """Return a segment in which one observation is repeated, but for a trembling that nobody sees."""
     moving = replace(make_segment(seed), final_observation=None)
     still = np.repeat(moving.observations[:1], len(moving), axis=0)
-    return replace(moving, observations=still + 0.01 * moving.observations)
+    return replace(moving, observations=still + 0.001 * moving.observations)
 
 
 def picture(seed: int, *, moves: bool) -> Segment:
