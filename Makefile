@@ -14,6 +14,9 @@ MLFLOW_SERVER := mlflow==3.17.2
 TYPESCRIPT := typescript@7.0.2
 TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
+# Fast tests of the agents, the trainer, the site and what they say to each other.
+QUICK := tests/agents/test_policy.py tests/contract tests/site/queue tests/site/test_labels.py tests/teacher/data/test_preferences.py \
+	tests/teacher/queries tests/teacher/test_files.py -k "not postgresql and not study"
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
 # A virtual environment $(VENV)/NAME that sees the packages of $(VENV).
@@ -23,7 +26,7 @@ echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")
 	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 endef
 
-.PHONY: help demo stack docs test test-benchmarks test-containers test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs quick test test-benchmarks test-containers test-dmc test-kubernetes test-metaworld test-newest test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +40,14 @@ stack: setup-stack ## Run the full stack on this machine; BOTS=10 runs a whole e
 docs: setup $(VENV)/.docs ## Build the documentation; it can be read without a network
 	@$(BIN)/sphinx-build --builder html --quiet --fail-on-warning --keep-going docs docs/_build/html
 	@echo "Open file://$(CURDIR)/docs/_build/html/index.html"
+
+quick: setup-dev ## Check the code and run fast tests, in under a minute: before each commit
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/prose.py
+	$(BIN)/pytest --numprocesses 2 $(QUICK)
 
 test: ## Run every check and the whole test suite
 	@$(MAKE) --no-print-directory --jobs 2 check suite
@@ -62,6 +73,12 @@ test-kubernetes: $(VENV)/.kubernetes ## Test the Kubernetes manifests with kubec
 
 test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment with the MuJoCo that it requires
 	$(VENV)/metaworld/bin/python -m pytest tests/suites/test_metaworld.py
+
+test-newest: setup-dev ## Run the fast tests with the newest versions of the dependencies; on failure, list those that are not pinned
+	$(PYTHON) -m venv --clear $(VENV)/newest
+	$(VENV)/newest/bin/pip install --quiet $(OPTIONS) --editable '.[dev]'
+	$(VENV)/newest/bin/python -m pytest --numprocesses 2 $(QUICK) || \
+		{ $(VENV)/newest/bin/pip freeze --exclude-editable | grep -vixFf constraints.txt; exit 1; }
 
 test-onnx: $(VENV)/.onnx ## Test ONNX files, in an environment with ONNX Runtime
 	$(VENV)/onnx/bin/python -m pytest tests/suites/test_onnxruntime.py
