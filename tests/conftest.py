@@ -29,7 +29,7 @@ SUITES = {
     "metaworld": "test-metaworld",
     "kubernetes_validate": "test-kubernetes",
     "onnxruntime": "test-onnx",
-    **dict.fromkeys(("mlflow", "trackio", "wandb"), "test-tracking"),
+    **dict.fromkeys(("mlflow", "optuna", "trackio", "wandb"), "test-tracking"),
 }
 """Packages that need an environment of their own, each with the make target that runs the tests there."""
 _LEFT_OUT = {

@@ -43,6 +43,10 @@ def run_programs(page: Path, folder: Path, shorter: Mapping[str, str] | None = N
     for given, instead in (shorter or {}).items():
         assert program.count(given) == 1, f"{page.name}: {given}"
         program = program.replace(given, instead)
-    path = folder / f"{page.stem}.py"
+    run_program(program, folder / f"{page.stem}.py")
+
+
+def run_program(program: str, path: Path) -> None:
+    """Write a program to a file and run it in this process."""
     path.write_text(program)
     runpy.run_path(str(path), run_name="__main__")

@@ -7,6 +7,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -410,3 +411,60 @@ def test_every_part_of_a_teacher_is_on_its_page() -> None:
     text = page_of("teachers").read_text()
     listed = {row.partition(":")[0] for row in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)}
     assert listed == {"oracle", "module", *(field.name for field in fields(ErrorModel))} - {"function"}
+
+
+RECORD = 'printf "%s\\n" "$*" >> {here}/commands; exit "${{STATUS:-0}}"'
+
+
+@pytest.fixture
+def recorded(here: Path) -> Callable[..., list[str]]:
+    """Run a script with programs that only write down what they are given, and return it."""
+    for name, line in {
+        "teach": RECORD,
+        "srun": 'shift; exec teach "$@"',
+        "scontrol": 'echo scontrol "$@" >> {here}/commands',
+        "nproc": "echo 2",
+    }.items():
+        (here / name).write_text(f"#!/bin/sh\n{line.format(here=here)}\n")
+        (here / name).chmod(0o755)
+
+    def run(command: list[str], status: int = 0, **variables: str) -> list[str]:
+        (here / "commands").write_text("")
+        environment = {"PATH": f"{here}:/usr/bin:/bin", "STATUS": str(status), **variables}
+        assert subprocess.run(command, check=False, env=environment, cwd=here).returncode == status
+        return (here / "commands").read_text().splitlines()
+
+    return run
+
+
+def seed_of(line: str) -> int:
+    return parse_arguments(shlex.split(line)).config.seed
+
+
+def test_seeds_on_one_machine_are_runs_of_their_own(recorded: Callable[..., list[str]]) -> None:
+    (script,) = blocks_of(page_of("sweeps"), "sh")
+    lines = recorded(["sh", "-c", script])
+    assert sorted(map(seed_of, lines)) == list(range(1, 17))
+    assert len({parse_arguments(shlex.split(line)).config.name for line in lines}) == 16
+
+
+def test_an_array_of_slurm_resumes_what_was_stopped(recorded: Callable[..., list[str]], here: Path) -> None:
+    (script,) = blocks_of(page_of("sweeps"), "bash")
+    variables = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "5"}
+    start, requeue = recorded(["bash", "-c", script], 130, **variables)
+    assert seed_of(start) == 5
+    assert requeue == "scontrol requeue 70_5"
+    run = parse_arguments(shlex.split(start)).config.run_dir
+    (here / run).mkdir(parents=True)
+    (here / run / "config.json").touch()
+    assert recorded(["bash", "-c", script], **variables) == [f"--resume {run}"]
+
+
+def test_an_agent_of_wandb_passes_settings(recorded: Callable[..., list[str]]) -> None:
+    (sweep,) = map(yaml.safe_load, blocks_of(page_of("sweeps"), "yaml"))
+    *command, args = sweep["command"]
+    assert args == "${args}"
+    given = [f"--{name}={each['values'][-1]}" for name, each in sweep["parameters"].items()]
+    (line,) = recorded([*command, *given])
+    config = parse_arguments(shlex.split(line)).config
+    assert (config.seed, config.reward.members, config.track) == (3, 9, "wandb")
