@@ -77,7 +77,8 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
     about = json.loads(described.read_text())
     if about["feedback_type"] != "comparative":
         raise DataError(
-            f"{folder} contains {about['feedback_type']} feedback; only comparative feedback can be read"
+            f"{folder} contains {about['feedback_type']} feedback; only comparative feedback can be read, "
+            "because the files don't say what the numbers of other labels mean"
         )
     with path.open(newline="", encoding="utf-8-sig") as file:
         delimiter = max(",;\t", key=file.readline().count)  # spreadsheets save with others

@@ -51,10 +51,11 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
         )
     stage = RunStage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
     grows = step > 0 and bool(GROWING.keys() & wanted)
+    if config.predictor != "rl":  # the default is a share of n_labels, which grows
+        wanted |= {"pretrain_labels": config.num_pretrain_labels}
     grown = dataclasses.replace(
         config,
         **wanted,
-        pretrain_labels=config.num_pretrain_labels,  # its default is a share of n_labels, which grows
         stages=(*config.stages, stage) if grows else config.stages,
     )
     return grown, run_id

@@ -148,6 +148,14 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
     assert (grown.n_labels, grown.num_pretrain_labels, grown.stages) == (80, 10, ())
 
 
+def test_a_run_on_the_true_reward_is_given_more_steps(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(predictor="rl", n_labels=None, pretrain_labels=None)
+    monkeypatch.setattr("teacher.runs.extending.steps_made", lambda _: 1000)
+    grown = parse_arguments(["--resume", folder, "-t", "2e3"]).config
+    assert (grown.num_timesteps, grown.n_labels, grown.pretrain_labels) == (2000, None, None)
+    assert [(stage.num_timesteps, stage.step) for stage in grown.stages] == [(1000, 1000)]
+
+
 def test_words_beside_ratings_end_with_the_ratings(save: Save) -> None:
     folder = save(predictor="human", feedback="rating", lowest_rating="falls")
     assert parse_arguments(["--resume", folder, "--feedback", "rating"]).config.lowest_rating == "falls"
