@@ -16,7 +16,7 @@ import pytest
 from django.test import override_settings
 from pytest_django.live_server_helper import LiveServer
 
-from benchmarks import figures
+from benchmarks import compare, figures
 from benchmarks.load_client import label, step_by_step
 from benchmarks.load_report import failures, ratio, table
 from benchmarks.load_rows import check, fill
@@ -30,6 +30,7 @@ from benchmarks.soak_report import BLOCKS, MOST_MB, programs_of, report, slope
 from benchmarks.teaching_report import Row, as_markdown
 from docs.result_pages import teaching_page
 from tests.conftest import refusals
+from tests.documents import README
 
 
 def test_a_curve_averages_the_episodes_of_each_twentieth() -> None:
@@ -330,3 +331,19 @@ def test_memory_and_open_files_of_a_program_and_its_children_are_read() -> None:
     with tempfile.TemporaryFile():
         assert sizes_of(os.getpid())[0][2] == before + 1
     assert sizes_of(process.pid) == []
+
+
+def test_ratios_are_compared_with_those_of_the_pages() -> None:
+    """The README claims what the pages say."""
+    found = {name: compare.published(name) for name in compare.RATIOS}
+    assert found == {"PPO": 4.8, "TRPO": 3.2, "SAC": 2.6, "reward fit": 46.7, "clips": 20.4}
+    readme = " ".join(README.read_text().split())
+    assert "PPO trains 4.8 to" in readme
+    assert "TRPO 3.2 to" in readme
+    assert "to 2.6 times" in readme
+    costs = {side: [{"cpu": cpu}] for side, cpu in (("teacher", 0.5), ("gymnasium", 9.0))}
+    assert compare.ratio_in("clips", {"pair": costs}) == 18
+    assert compare.ratio_in("PPO", [{"ours": 10, "sb3": 4}]) == 2.5
+    printed = "| fit | imitation / ours | **46.7 (45.1 to 47.2)** |"
+    assert compare.ratio_in("reward fit", printed) == 46.7
+    assert "--imitation" in str(compare.missing("reward fit", None))
