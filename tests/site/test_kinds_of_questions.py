@@ -55,6 +55,11 @@ def lease_of(browser: Browser, count: int = 1, **body: object) -> list[Any]:
     return leases
 
 
+def clips_of(lease: Any) -> list[str]:
+    """Return the clips of a lease as the screen orders them, without signatures, which change with time."""
+    return [item["url"].partition(":")[0] for item in lease["items"]]
+
+
 def choice_for(lease: Any, answer: str) -> str:
     """Return what to press on the screen of a lease to give an answer."""
     row = Lease.objects.select_related("comparison").get(uuid=lease["uuid"])
@@ -186,7 +191,7 @@ def test_undo_repeat_check_and_change_keep_the_order_of_the_clips(
     answers = kind.classes[0], kind.classes[1]
     label = browser.answer(lease, choice_for(lease, answers[0]))
     again = browser.undo(label)["lease"]
-    assert (again["kind"], again["items"]) == (kind.name, lease["items"])
+    assert (again["kind"], clips_of(again)) == (kind.name, clips_of(lease))
     label = browser.answer(again, choice_for(again, answers[0]))
     page = f"/experiments/{trainer.name}/history"
     shown = browser.client.get(page).content.decode()

@@ -146,6 +146,7 @@ def test_review_by_keys(site: Site, page: Page, labeling: LabelingPage) -> None:
         page.keyboard.press(key)
     expect(page.locator("#said")).to_contain_text("Settled by ada")
     assert [row.settled for row in Comparison.objects.order_by("pk")] == ["second", "2>4"]
+    labeling.until_they_play_together(after=0.1)  # the page has come again
     page.keyboard.press("k")
     expect(page.locator(".pagination")).to_contain_text("1 / 2")
 
