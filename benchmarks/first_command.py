@@ -1,16 +1,16 @@
 """Survey of whether a first command trains, on the environments of Gymnasium, MiniGrid and Atari.
 
-For each environment, runs ``teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3``, and the wrapper over 4,000
-random steps with the same number of labels. If either is refused, it is corrected once as the error message
-suggests: with the command at the end of the message, or the wrapper arguments that the message names. Covers
-only the newest versions, and only the first ten Atari games by name. Each result is a line of the results
-file; environments that are already in the file are skipped.
+For each environment, runs ``teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`` in a terminal, and the wrapper
+over 4,000 random steps with the same number of labels. If ``teach`` asks whether to run a corrected command,
+Enter is pressed. If the wrapper is refused, it is corrected once with the arguments that the error message
+names. Covers only the newest versions, and only the first ten Atari games by name. Each result is a line of
+the results file; environments that are already in the file are skipped.
 
     python -m benchmarks.first_command --results benchmarks/first_command.jsonl
     python -m benchmarks.first_command --show --docs page.md
 
-An environment takes a few seconds on one core, or many minutes with image observations; ``--processes 2``
-tries two at a time.
+An environment takes a few seconds on one core, or many minutes with image observations; ``--seconds 300``
+stops each try after five minutes, and ``--processes 2`` tries two at a time.
 """
 
 import argparse
@@ -18,7 +18,9 @@ import contextlib
 import importlib
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -38,12 +40,14 @@ SIDES = ("teach", "wrapper")
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS, LABELS, FIRST_LABELS = 4000, 20, 10
 SECONDS = 4 * 3600
-"""Timeout of one try in seconds."""
+"""Default timeout of one try in seconds."""
 GAMES = 10
 _VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
 _COMPATIBILITY = re.compile(r"GymV\d+Environment")
 _SEGMENTS = re.compile(r"segments of ([\d,]+) step", re.IGNORECASE)
 _SAID = 2000
+_QUESTION = "Run this instead? [Y/n] "
+_ESCAPES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 
 def environments() -> list[str]:
@@ -73,13 +77,12 @@ def newest(env_ids: Sequence[str]) -> list[str]:
     return [f"{name}-v{version}" for name, version in sorted(versions.items())]
 
 
-def try_side(env_id: str, side: str) -> dict[str, Any]:
+def try_side(env_id: str, side: str, seconds: float = SECONDS) -> dict[str, Any]:
     """Try the first command, then the suggested correction if it is refused; return the result line."""
     started = time.monotonic()
-    first = _teach_line(env_id) if side == "teach" else _wrapper_line(env_id, {})
-    tries = [_tried(first)]
-    if tries[0]["status"] and (again := _corrected(env_id, side, tries[0]["said"])):
-        tries.append(_tried(again))
+    tries = _tried(_teach_line(env_id) if side == "teach" else _wrapper_line(env_id, {}), seconds)
+    if side == "wrapper" and tries[0]["status"] and (again := _corrected(env_id, tries[0]["said"])):
+        tries += _tried(again, seconds)
     return {
         "env_id": env_id,
         "side": side,
@@ -90,12 +93,21 @@ def try_side(env_id: str, side: str) -> dict[str, Any]:
 
 
 def outcome_of(tries: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``trains``, ``corrected`` (trains once corrected), ``absent``, ``refused`` or ``failed``."""
+    """Return ``trains``, ``corrected`` (trains once corrected), ``absent``, ``refused`` or ``failed``.
+
+    If ``teach`` was stopped while it trained, it counts as training.
+    """
+    last = tries[-1]
     if "No module named" in tries[0]["said"]:
         return "absent"
-    if tries[-1]["status"] == 0:
+    if last["status"] == 0 or was_stopped(last):
         return "corrected" if len(tries) > 1 else "trains"
-    return "refused" if tries[-1]["status"] == 2 and "Traceback" not in tries[-1]["said"] else "failed"
+    return "refused" if last["status"] == 2 and "Traceback" not in last["said"] else "failed"
+
+
+def was_stopped(one: Mapping[str, Any]) -> bool:
+    """Return True if a try was stopped by its timeout after ``teach`` had started to train."""
+    return one["status"] == -signal.SIGKILL and "; run directory " in one["said"]
 
 
 def _teach_line(env_id: str) -> list[str]:
@@ -106,12 +118,8 @@ def _wrapper_line(env_id: str, settings: Mapping[str, Any]) -> list[str]:
     return ["-m", "benchmarks.first_command", "--wrap", env_id, json.dumps(settings)]
 
 
-def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
-    """Return the command that an error message suggests, or None if it needs input from a person."""
-    if side == "teach":
-        _, found, command = said.partition("; corrected: teach ")
-        is_whole = bool(found) and "module:function" not in command
-        return ["-m", "teacher", *shlex.split(command.splitlines()[0])] if is_whole else None
+def _corrected(env_id: str, said: str) -> list[str] | None:
+    """Return the wrapper's command with what an error message suggests, or None if it suggests nothing."""
     settings: dict[str, Any] = {}
     if match := re.search(r'FixedHorizon\(env, "(\w+)"', said):
         settings["fixed_horizon"] = match[1]
@@ -124,41 +132,61 @@ def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
     return _wrapper_line(env_id, settings) if settings else None
 
 
-def _tried(arguments: list[str]) -> dict[str, Any]:
-    """Run Python with these arguments in a temporary folder; return its exit status and last output."""
+def _tried(arguments: list[str], seconds: float) -> list[dict[str, Any]]:
+    """Run Python with these arguments on a terminal, in a temporary folder; answer a question with Enter.
+
+    Return the exit status and last output; if there was a question, those of the first command and those of
+    the corrected one.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        status, said = _on_terminal([sys.executable, *arguments], folder, seconds)
+    for place in (str(Path(__file__).parents[1]), sys.prefix, folder):
+        said = said.replace(place, "...")
+    command = shlex.join(arguments).replace("-m teacher ", "teach ", 1)
+    refusal, asked, rest = said.partition(_QUESTION)
+    if not asked:
+        return [_one_try(command, status, said)]
+    corrected = refusal.strip().splitlines()[-1].strip()
+    return [_one_try(command, 2, refusal), _one_try(corrected, status, rest)]
+
+
+def _one_try(command: str, status: int, said: str) -> dict[str, Any]:
+    segments = _SEGMENTS.findall(said)
+    return {
+        "command": command,
+        "status": status,
+        "segment": int(segments[-1].replace(",", "")) if segments else None,
+        "said": said.strip()[-_SAID:].strip(),
+    }
+
+
+def _on_terminal(words: list[str], folder: str, seconds: float) -> tuple[int, str]:
+    """Run a program on a pseudo-terminal and return its exit status and output."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[1]),
         "OMP_NUM_THREADS": "1",
         "SDL_VIDEODRIVER": "dummy",
+        "TERM": "dumb",
+        "COLUMNS": "300",
     }
-    with tempfile.TemporaryDirectory() as folder:
-        program = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            said, _ = program.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)  # the whole process group, including renderers
-            said, _ = program.communicate()
-            said += f"\ntimed out after {SECONDS} s"
-    for place in (str(Path(__file__).parents[1]), sys.prefix, folder):
-        said = said.replace(place, "...")
-    segments = _SEGMENTS.findall(said)
-    command = shlex.join(arguments).replace("-m teacher ", "teach ", 1)
-    return {
-        "command": command,
-        "status": program.returncode,
-        "segment": int(segments[-1].replace(",", "")) if segments else None,
-        "said": said[-_SAID:].strip(),
-    }
+    ours, its = pty.openpty()
+    program = subprocess.Popen(
+        words, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its, start_new_session=True
+    )
+    os.close(its)
+    said, asked, deadline = b"", False, time.monotonic() + seconds
+    with contextlib.suppress(OSError):  # EIO at the end of the output
+        while select.select([ours], [], [], max(0, deadline - time.monotonic()))[0]:
+            said += os.read(ours, 65536)
+            if not asked and _QUESTION.encode() in said:
+                asked = bool(os.write(ours, b"\n"))
+    if time.monotonic() >= deadline:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)  # the whole process group, including renderers
+        said += f"\ntimed out after {seconds:,} s".encode()
+    os.close(ours)
+    return program.wait(), _ESCAPES.sub("", said.decode(errors="replace").replace("\r\n", "\n"))
 
 
 def wrap(env_id: str, settings: dict[str, Any]) -> int:
@@ -216,6 +244,8 @@ def cell_of(result: Mapping[str, Any]) -> str:
     """Return the text of a table cell for one result."""
     last, outcome = result["tries"][-1], result["outcome"]
     segment = f", segments of {last['segment']}" if last["segment"] else ""
+    if was_stopped(last):
+        segment += f"; {last['said'].splitlines()[-1]}"
     if outcome == "absent":
         return "not installed"
     if outcome == "trains":
@@ -250,7 +280,7 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
             f"{number} {words}"
             for one, words in (
                 ("trains", "train"),
-                ("corrected", "train after the suggested correction"),
+                ("corrected", f"train after {'Enter' if side == 'teach' else 'the suggested correction'}"),
                 ("refused", "are refused"),
                 ("absent", "are not installed"),
                 ("failed", "fail"),
@@ -266,8 +296,9 @@ PAGE = """\
 
 Results of `teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`, and of the [wrapper](../wrapper.md) with the same
 number of labels over 4,000 random steps, on every environment of Gymnasium (newest versions) and MiniGrid,
-and on the first ten Atari games. A refused command is corrected once as [the error message
-suggests](../environments.md#episodes-that-end-early).
+and on the first ten Atari games. If `teach` refuses the command, it asks whether to run [a corrected
+one](../environments.md#if-the-first-command-is-refused); Enter does. The wrapper is corrected once as its
+error message suggests.
 
 {summary}
 
@@ -299,6 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--show", action="store_true", help="print the stored results without trying anything"
     )
     parser.add_argument("--docs", type=Path, help="write the documentation page to this file")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="timeout of one try")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     parser.add_argument("--wrap", nargs=2, metavar=("ENV", "SETTINGS"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -306,7 +338,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return wrap(given.wrap[0], json.loads(given.wrap[1]))
     if not given.show:
         with ThreadPoolExecutor(given.processes) as pool:
-            for result in pool.map(lambda one: try_side(*one), missing(load(given.results))):
+            for result in pool.map(
+                lambda one: try_side(one[0], one[1], given.seconds), missing(load(given.results))
+            ):
                 append(given.results, result)
                 print(f"{result['env_id']}, {result['side']}: {cell_of(result)}", flush=True)
     results = load(given.results)

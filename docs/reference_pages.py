@@ -33,7 +33,8 @@ _ABOUT_SETTINGS = """\
 Options of `teach`, which are also the fields of `TeachConfig` and its parts. `teach --help-all` prints them,
 and `teach --version` prints the version. A flag without a value turns a feature on. `teach --resume RUN`
 reuses all options of the earlier run. It accepts only `-t` and `-l`, to extend the run, and `--reopen`, if
-the experiment was finished on the site.
+the experiment was finished on the site. `--yes` runs [the corrected
+command](../environments.md#if-the-first-command-is-refused) without asking if a setting is refused.
 
 `--config FILE` reads options from a TOML file under the same names, with a table for each part (`[reward]`,
 `[queries]`, and `[agent]`, whose `name` is the algorithm). The command line overrides the file.

@@ -49,9 +49,12 @@ class TeacherError(Exception):
     Attributes:
         exit_status: exit status of a command that fails with this error.
         remedy: names and values of settings that fix the error; empty if no setting does.
+        command: a ``teach`` command that works, at the end of the message; None if there is none, or if it
+            contains placeholders.
     """
 
     exit_status = 1
+    command: str | None = None
 
     def __init__(self, message: str, remedy: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)

@@ -74,6 +74,9 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
         help="with --resume: reopen an experiment that was finished on the site",
     )
     parser.add_argument(
+        "--yes", action="store_true", help="if a setting is refused, run the corrected command without asking"
+    )
+    parser.add_argument(
         "--config", metavar="FILE", help="read options from this TOML file; command-line options override it"
     )
     parser.add_argument(
@@ -112,7 +115,7 @@ def read_arguments(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError |
     """
     of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
     given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
-    reopen = given.pop("reopen", False)
+    reopen, yes = given.pop("reopen", False), given.pop("yes", False)
     if "resume" in given:
         run_dir = Path(given.pop("resume"))
         if run_dir.is_file():  # such as its checkpoint.npz
@@ -129,7 +132,7 @@ def read_arguments(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError |
             f"missing options: {', '.join(missing.values())}; to resume a run instead, pass --resume RUN_DIR"
         )
     config, refused = correct_settings(given)
-    return RunSettings(config, uuid.uuid4()), refused
+    return RunSettings(config, uuid.uuid4(), yes=yes), refused
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
@@ -186,7 +189,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
     with loading():
         from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
 
-    return train.main(lambda: settings or _read_settings(arguments))
+    def read(corrected: Sequence[str] | None) -> tuple[RunSettings, ConfigError | None]:
+        return settings or _read_settings(arguments) if corrected is None else _read_settings(corrected)
+
+    return train.main(read)
 
 
 def _read_settings(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError | None]:

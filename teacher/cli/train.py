@@ -9,7 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,10 +32,11 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
 from teacher.training.multiprocess import Followers, follow
+from teacher.training.parts import RunPlan
 from teacher.training.run import Run
 from teacher.training.start import check
 
-Read = Callable[[], tuple[RunSettings, ConfigError | None]]
+Read = Callable[[Sequence[str] | None], tuple[RunSettings, ConfigError | None]]
 
 
 def main(read: Read) -> int:
@@ -43,7 +44,8 @@ def main(read: Read) -> int:
 
     Args:
         read: function that returns the run's settings, with valid values instead of invalid ones, and the
-            error that names these; called on rank 0 only.
+            error that names these; called on rank 0 only. Its argument is a command line to read instead of
+            the user's; None for the user's.
     """
     try:
         with joined_ranks() as ranks:
@@ -72,8 +74,9 @@ def _lead(read: Read, followers: Followers) -> int:
 def _run(read: Read, followers: Followers) -> int:
     console = Console(soft_wrap=True)
     try:
-        settings, refused = read()
-        plan = check(settings, console, refused)
+        plan = _agreed_plan(read, console, followers.ranks)
+        if plan is None:
+            return ConfigError.exit_status
         with prepared_directory(plan.settings), build_run(plan, console, followers) as run:
             status = _teach(run, _resume_line(plan.config, followers.ranks))
             _mention_site(run)
@@ -88,6 +91,33 @@ def _run(read: Read, followers: Followers) -> int:
     except KeyboardInterrupt:
         print("teach: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _agreed_plan(read: Read, console: Console, ranks: Ranks) -> RunPlan | None:
+    """Check the settings; if they are refused, ask whether to run the corrected command. None means no."""
+    settings, refused = read(None)
+    try:
+        return check(settings, console, refused)
+    except TeacherError as error:
+        may_ask = ranks.size == 1 and sys.stdin.isatty() and sys.stderr.isatty()
+        if error.command is None or not (settings.yes or may_ask):
+            raise
+        said = str(error).removesuffix(error.command)
+        print(f"teach: {said.rstrip()}\n\n    {error.command}\n", file=sys.stderr)
+        if not settings.yes and not _accepts("Run this instead? [Y/n] "):
+            return None
+        command = error.command
+    settings, refused = read(shlex.split(command)[1:])
+    return check(settings, console, refused)
+
+
+def _accepts(question: str) -> bool:
+    """Ask on the terminal; return True for Enter, ``y`` and ``yes``, and False for anything else."""
+    print(question, end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:  # end of input, such as Ctrl-D
+        print(file=sys.stderr)
+    return answer.endswith("\n") and answer.strip().lower() in {"", "y", "yes"}
 
 
 def _teach(run: Run, resume: str) -> int:

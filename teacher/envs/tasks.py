@@ -1,8 +1,8 @@
 """Checks of a run's environment before training, and construction of its vector environment."""
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import gymnasium as gym
@@ -18,8 +18,15 @@ from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
 from teacher.envs.registry import find_spec, reason
-from teacher.envs.transform import FLATTEN, KWARG, TransformedObservations, are_numbers, transform_for
-from teacher.envs.trial import LIMIT, WithoutEnds, without_ends
+from teacher.envs.transform import (
+    ANY_TRANSFORM,
+    FLATTEN,
+    KWARG,
+    TransformedObservations,
+    are_numbers,
+    transform_for,
+)
+from teacher.envs.trial import LIMIT, TRIAL_STEPS, WithoutEnds, without_ends
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
@@ -97,6 +104,8 @@ class Examined:
         horizon: maximum number of steps in an episode; None if there is no limit.
         is_supported: True if a run supports the types of the spaces.
         refusals: errors that prevent a run from using the environment; empty if there are none.
+        implied: ``make_env`` arguments that were not given, but follow from the environment: the step limit
+            that it enforces itself, and the transform for MiniGrid's observations.
     """
 
     found: TaskInfo
@@ -104,6 +113,7 @@ class Examined:
     is_supported: bool
     refusals: Sequence[EnvironmentUnsuitableError]
     without_ends: WithoutEnds
+    implied: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def task(self) -> TaskInfo:
@@ -132,7 +142,7 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
             "single ones: register an entry_point too, or in Python pass gymnasium.make_vec(...) to "
             "HumanPreferencesVectorWrapper"
         )
-    limit = kwargs.get("max_episode_steps") or spec.max_episode_steps
+    given, limit = kwargs, kwargs.get("max_episode_steps") or spec.max_episode_steps
     refusals: list[EnvironmentUnsuitableError] = []
     if limit is None:
         refusals.append(
@@ -145,6 +155,8 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
     env = _made(env_id, kwargs)
     with contextlib.closing(env):
         declared = env.observation_space
+        if implied := _implied(env, has_limit=limit is not None):
+            return replace(examine(env_id, {**given, **implied}, captures=captures), implied=implied)
         if KWARG not in kwargs and not isinstance(declared, Box) and are_numbers(declared):
             kwargs = {**kwargs, KWARG: FLATTEN}
             env = TransformedObservations(env, FLATTEN)
@@ -164,6 +176,17 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
         )
         known = isinstance(observations, Box) and isinstance(actions, Box | Discrete | MultiDiscrete)
         return Examined(found, limit, known, refusals, without_ends(env_id, env))
+
+
+def _implied(env: gym.Env[Any, Any], *, has_limit: bool) -> dict[str, Any]:
+    """Return the arguments in :attr:`Examined.implied`."""
+    implied: dict[str, Any] = {}
+    if not has_limit:
+        limits = [getattr(env.unwrapped, name, None) for name in ("max_steps", "max_episode_steps")]
+        own = [int(each) for each in limits if isinstance(each, int | np.integer) and 1 < each <= TRIAL_STEPS]
+        implied = {"max_episode_steps": own[0]} if own else {}
+    transform = transform_for(env.observation_space)
+    return implied if transform == ANY_TRANSFORM else {**implied, KWARG: transform}
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -225,13 +248,13 @@ def make_vector_env(
 def _refused_spaces(
     env_id: str, observations: gym.Space[Any], actions: gym.Space[Any]
 ) -> list[EnvironmentUnsuitableError]:
-    refusals, transform = [], transform_for(observations)
+    refusals = []
     if not isinstance(observations, Box) or 0 in observations.shape:
         refusals.append(
             EnvironmentUnsuitableError(
                 f"{env_id} has the observation space {one_line(observations)}, which a run can't use: pass "
-                f"--{KWARG} {transform}, a function that converts observations to a numeric array",
-                {KWARG: transform},
+                f"--{KWARG} {ANY_TRANSFORM}, a function that converts observations to a numeric array",
+                {KWARG: ANY_TRANSFORM},
             )
         )
     is_box = isinstance(actions, Box) and np.issubdtype(actions.dtype, np.floating)

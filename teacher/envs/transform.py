@@ -20,6 +20,8 @@ KWARG = "obs_transform"
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
 """Modules of RL-Teacher that contain transforms."""
 _OF_MINIGRID = "teacher.envs.minigrid:cells"
+ANY_TRANSFORM = "module:function"
+"""Placeholder for the name of a transform that a user has to write."""
 _MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"
 """Name of the built-in transform :class:`Flattened`, used in place of ``module:function``."""
@@ -116,9 +118,9 @@ def told_flattened(declared: object, flat: gym.Space[Any]) -> str:
 
 
 def transform_for(space: gym.Space[Any]) -> str:
-    """Return the name of a transform to suggest for a space, or the placeholder ``module:function``."""
+    """Return the name of a transform for a space, or the placeholder :data:`ANY_TRANSFORM`."""
     parts = space.spaces.keys() if isinstance(space, gym.spaces.Dict) else set()
-    return _OF_MINIGRID if parts == {"image", "direction", "mission"} else "module:function"
+    return _OF_MINIGRID if parts == {"image", "direction", "mission"} else ANY_TRANSFORM
 
 
 def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:

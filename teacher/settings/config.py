@@ -348,12 +348,14 @@ class RunSettings:
     Attributes:
         run_id: ID of the run; a resumed run keeps its ID.
         reopen: True to continue even if the experiment was marked as finished on the site.
+        yes: True to run the corrected command, without asking, if there are problems that it fixes.
     """
 
     config: TeachConfig
     run_id: uuid.UUID
     resumed: bool = False
     reopen: bool = False
+    yes: bool = False
 
 
 def slug(text: str) -> str:

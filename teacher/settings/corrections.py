@@ -19,10 +19,11 @@ from teacher.settings.config import NO_OPTIONS, PARTS, ScheduleName, TeachConfig
 from teacher.settings.config_files import refuse_existing
 from teacher.settings.presets import PRESETS, from_options
 
-ANY_NAME = "NAME"
+ANY_NAME = "run"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
 """Settings that must be valid before the environment can be checked."""
-_PUBLIC_URL = "http://this-machine:8000"
+_PUBLIC_URL, _STORAGE = PLACEHOLDERS = ("http://this-machine:8000", "s3://bucket/prefix")
+"""Values in corrected commands that users have to replace."""
 _SHORT = 40  # length that names are cut to if they are too long
 
 
@@ -63,7 +64,8 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
     try:
         refuse_existing(config)
     except ConfigError as error:
-        said["run_dir"] = str(error)
+        if "name" not in said:
+            said["run_dir"] = str(error)
         others = (replace(config, name=f"{config.name[:_SHORT]}-{number}") for number in itertools.count(2))
         config = next(other for other in others if not other.run_dir.exists())
         remedy["name"] = config.name
@@ -88,7 +90,7 @@ def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if "bind" in given:
         changes["public_url"] = {name: _PUBLIC_URL}
     if is_http_url(value):
-        changes["site_url"] = {"storage": "s3://bucket/prefix"}
+        changes["site_url"] = {"storage": _STORAGE}
     return changes.get(name, {name: None})
 
 
@@ -100,7 +102,7 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
     """Return the ``teach`` command that starts a run with ``config``, modified by ``changes``.
 
     Options at their defaults are omitted, as are options that ``changes`` sets to None. The changed
-    configuration is not validated, because a value may be a placeholder such as ``NAME``.
+    configuration is not validated, because a value may be a placeholder.
     """
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     values = {**values, **changes}

@@ -17,7 +17,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_steps, random_trajectories
 from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
-from teacher.envs.transform import told_flattened
+from teacher.envs.transform import ANY_TRANSFORM, told_flattened
 from teacher.envs.trial import (
     LIMIT,
     TRIAL_EPISODES,
@@ -40,12 +40,17 @@ from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Problem, named_values, refuse
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.config_files import CONFIG_NAME
-from teacher.settings.corrections import command_of
+from teacher.settings.corrections import PLACEHOLDERS, command_of
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import RunPlan, make_agent, make_predictor
 from teacher.training.warmstart import read_warm_start
 
 _TRYING = "trying random episodes:"
+_IMPLIED = {
+    "max_episode_steps": "the environment's own step limit",
+    "obs_transform": "one-hot observations without the mission's text",
+}
+"""Descriptions of the settings in :attr:`Examined.implied`."""
 
 
 def check(settings: RunSettings, console: Console, refused: ConfigError | None = None) -> RunPlan:
@@ -75,9 +80,12 @@ def check(settings: RunSettings, console: Console, refused: ConfigError | None =
     examined, fitted, notes = None, config, list[str]()
     with collecting(problems):
         examined = examine(config.env_id, config.make_kwargs, captures=config.capture_frames)
+        config = fitted = dataclasses.replace(config, **examined.implied)
+        notes += [f"Using --{name} {value}, {_IMPLIED[name]}." for name, value in examined.implied.items()]
         problems += examined.refusals
         if config.predictor != "rl" and not _is_resumed(config):
-            fitted, notes = _fit_to_episodes(config, examined, console, problems)
+            fitted, more = _fit_to_episodes(config, examined, console, problems)
+            notes += more
     plan = None
     if examined is not None and examined.is_supported:
         plan = RunPlan(dataclasses.replace(settings, config=fitted), examined.found)
@@ -93,7 +101,7 @@ def check(settings: RunSettings, console: Console, refused: ConfigError | None =
     if task.flattened is not None:
         notes.append(told_flattened(task.flattened, task.observation_space))
     for note in notes:
-        console.print(note, markup=False)
+        console.print(note, markup=False, highlight=False)
     return plan
 
 
@@ -114,7 +122,11 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
     changes = {
         name: value for name, value in error.remedy.items() if name not in remedies or remedies[name] != value
     }
-    return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
+    command = command_of(config, changes)
+    joined = type(error)(f"{error}; {', '.join(how)}: {command}", error.remedy)
+    if is_whole and not any(value in (*PLACEHOLDERS, ANY_TRANSFORM) for value in error.remedy.values()):
+        joined.command = command
+    return joined
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:

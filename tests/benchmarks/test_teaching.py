@@ -304,7 +304,7 @@ def test_the_page_says_what_came_of_it(tmp_path: Path) -> None:
         append(results, one)
     assert first_command.main(["--show", "--results", str(results), "--docs", str(docs)]) == 0
     said = docs.read_text()
-    assert "- **teach**: of 4 environments 1 train, 2 train after the suggested correction, 1 are" in said
+    assert "- **teach**: of 4 environments 1 train, 2 train after Enter, 1 are" in said
     assert "| `A-v0` | trains, segments of 4 |  |" in said
     assert "| `B-v0` `C-v0` | trains with `--max_episode_steps 9`, segments of 4 |  |" in said
     assert "| `D-v0` | refused: no / actions |  |" in said

@@ -3,6 +3,9 @@
 import io
 import re
 import shlex
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from teacher.envs.tasks import describe_task
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors
 from teacher.settings.checks import named_values
 from teacher.settings.config import TeachConfig
@@ -120,7 +124,7 @@ def corrected(error: TeacherError) -> str:
         ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
-            ["no step limit per episode", "has the observation space Dict"],
+            [],
             [
                 "--max_episode_steps 100",
                 "--obs_transform teacher.envs.minigrid:cells",
@@ -135,11 +139,58 @@ def test_all_problems_come_with_a_working_command(env_id: str, found: list[str],
         assert reason in str(error)
     assert "--allow_variable_horizon accepts it" in str(error)
     command = corrected(error)
+    assert error.command == f"teach {command}"
     assert command.startswith(f"-p synth -e {env_id} -n x -l 20 -L 10 -t 4e3")
     for setting in settings:
         assert setting in command
     plan, _ = checked(command)
     assert plan.segment_length <= plan.task.horizon
+
+
+def test_settings_that_follow_from_the_environment_are_not_refused() -> None:
+    grid = "-p rl -n x -e minigrid:MiniGrid-MultiRoom-N6-v0"
+    cells = "teacher.envs.minigrid:cells"
+    plan, said = checked(grid)
+    assert (plan.config.max_episode_steps, plan.config.obs_transform, plan.task.horizon) == (120, cells, 120)
+    assert "Using --max_episode_steps 120, the environment's own step limit.\n" in said
+    assert f"Using --obs_transform {cells}, one-hot observations without the mission's text.\n" in said
+    again, said = checked(f"{grid} --max_episode_steps 9 --obs_transform {cells}")
+    assert (again.config.max_episode_steps, said) == (9, "")
+    assert plan.config == replace(again.config, max_episode_steps=120)
+    assert plan.task == describe_task("minigrid:MiniGrid-MultiRoom-N6-v0")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer", ["\n", "Yes\n", "--yes", "n\n", ""])
+def test_a_refused_command_is_corrected_on_the_spot(
+    answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "-p synth -e CartPole-v1 -l 8 -t 300 -i 5 -V --reward.hidden 8".split()
+    if answer == "--yes":
+        line.append(answer)
+    else:
+        monkeypatch.setattr("sys.stdin", _Terminal(answer))
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    takes = answer in {"\n", "Yes\n", "--yes"}
+    assert main(line) == (0 if takes else 2)
+    said = capsys.readouterr()
+    command = (
+        "teach -p synth -e CartPole-v1 -n run -l 8 -t 300 -i 5 -V --fixed_horizon absorb --reward.hidden 8"
+    )
+    assert f"{EARLY}: --fixed_horizon absorb (or restart)" in said.err
+    assert f"; corrected:\n\n    {command}\n\n" in said.err
+    assert ("Run this instead? [Y/n] " in said.err) == (answer != "--yes")
+    run_dir = Path("runs/CartPole-v1/run")
+    assert run_dir.exists() == takes
+    if takes:
+        assert f"--resume {run_dir} -t" in said.out
+        saved = replace(load_config(run_dir)[0], runs_dir="runs")
+        shutil.rmtree(run_dir)
+        assert saved == checked(command.removeprefix("teach "))[0].config
 
 
 def test_a_setting_and_the_environment_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +208,9 @@ EARLY = "the length of an episode leaks the reward"
     ("given", "reasons", "command"),
     [
         ("-n x", ["--n_labels: synth needs a number"], "-n x -l 1400"),
-        ("-l 20", ["-n/--name is required"], "-n NAME -l 20"),
+        ("-l 20", ["-n/--name is required"], "-n run -l 20"),
         ("-n Jose\u0301-2 -l 20", ["--name: expected ASCII letters"], "-n Jose-2 -l 20"),
-        ("-n \u092e\u0940\u0930\u093e -l 20", ["--name: expected ASCII letters"], "-n NAME -l 20"),
+        ("-n \u092e\u0940\u0930\u093e -l 20", ["--name: expected ASCII letters"], "-n run -l 20"),
         (
             "-n a/b -l 20 --teacher mistke:0.1",
             ["--name: expected ASCII letters", "--teacher: expected one or more of oracle"],
@@ -197,6 +248,7 @@ def test_implied_settings_are_accepted() -> None:
     assert "--public_url: expected" in str(error)
     assert "--bind" not in str(error).partition("; corrected")[0]
     assert corrected(error).endswith("--bind 0.0.0.0 --public_url http://this-machine:8000")
+    assert error.command is None  # it has a placeholder
 
 
 def test_site_settings_are_corrected() -> None:
@@ -288,6 +340,7 @@ def test_problems_without_a_fix_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
     rest = str(error).partition("; partly corrected: ")[2]
     assert "--obs_transform module:function --fixed_horizon absorb" in rest
+    assert error.command is None
 
 
 def test_a_corrected_command_keeps_its_preset() -> None:
@@ -331,8 +384,9 @@ def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
 
 
 def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
-    said = str(refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7"))
-    assert "; partly corrected: teach -p synth" in said
+    error = refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7")
+    assert "; partly corrected: teach -p synth" in str(error)
+    assert error.command is None
 
 
 @pytest.mark.parametrize(
