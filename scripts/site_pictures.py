@@ -248,9 +248,9 @@ def label(world: World) -> threading.Event:
                 time.sleep(0.5)
             return super()._label()
 
-        def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
+        def _choose(self, lease: Mapping[str, Any], offer: Mapping[str, Any]) -> Any:
             time.sleep(random.uniform(1.2, 3.5))
-            super()._answer(lease, truth, received)
+            return super()._choose(lease, offer)
 
     Experiment.objects.update(repeat_rate=0.1, warn_failures=2, stop_failures=6)
     set_overlap(world.experiment, 2, 3, 0.25)

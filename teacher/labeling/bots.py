@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -26,7 +26,7 @@ import requests
 from teacher.data.decisions import CANT_TELL
 from teacher.errors import ConfigError, pluralize
 from teacher.files import read_token
-from teacher.labeling.client import BearerToken
+from teacher.labeling.client import BearerToken, detail_of
 from teacher.queries.kinds import KINDS
 from teacher.settings.arguments import OneLineParser
 from teacher.settings.teachers import Answerer, ErrorModel
@@ -56,11 +56,14 @@ class Bot(threading.Thread):
             make different errors.
 
     Attributes:
+        kind: kind of labeler, for the site.
         seconds: minimum time in seconds to spend on each question; must not exceed :data:`LONGEST_LOOK`,
             because its lease expires shortly after that. Set it before calling :meth:`start`.
         stopped: True if the labeler failed too many attention checks, or a researcher blocked it.
         error: exception that ended the bot before the experiment was finished; None if there was none.
     """
+
+    kind: ClassVar[str] = "bot"
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Bot(threading.Thread):
         self._path = f"api/v1/experiments/{experiment}"
         self._token = BearerToken(token)
         self._log = log
+        self._rights: Mapping[str, Any] = {}
         # One for each kind, because answers depend on the returns seen before.
         self._answerers = defaultdict[str, Answerer](lambda: Answerer(error_model, seed=0))
         self._session = requests.Session()
@@ -98,14 +102,12 @@ class Bot(threading.Thread):
 
     def _sign_in(self) -> None:
         """Create an invitation and open it, which signs the bot in, and agree to any consent text."""
-        while True:
-            answer = self._as_researcher("POST", f"{self._path}/invites", json={"labeler": self.name})
-            if answer.status_code != HTTPStatus.NOT_FOUND:
-                break
-            time.sleep(_IDLE_SECONDS)  # the run has not created its experiment yet
+        link = self._invitation()
         self._session.cookies.clear()
-        page = self._until_answered("GET", _json(answer)["invite_url"])
-        _check(page)
+        page = self._until_answered("GET", link)
+        if not page.ok:
+            raise BotError(f"the site refused the invitation: {page.status_code} {page.reason}")
+        self._page = page.url
         self._session.headers["Referer"] = page.url  # Django's CSRF check requires it over HTTPS
         while page.url.endswith("/consent") and (version := _CONSENT_VERSION.search(page.text)):
             page = self._post(page.url, data={"version": version[1], "answer": "yes"})
@@ -115,10 +117,24 @@ class Bot(threading.Thread):
         if begins and _cookie_scope(begins) != _cookie_scope(self._site):
             self._labeling_site = begins
 
+    def _invitation(self) -> str:
+        """Create an invitation, and return its link."""
+        body = {"labeler": self.name, "labeler_kind": self.kind, **self._rights}
+        while True:
+            answer = self._as_researcher("POST", f"{self._path}/invites", json=body)
+            if answer.status_code != HTTPStatus.NOT_FOUND:
+                return str(json_of(answer)["invite_url"])
+            time.sleep(_IDLE_SECONDS)  # the run has not created its experiment yet
+
+    def _lease(self, *held: str) -> Any:
+        """Renew the lease that the bot holds, or ask for one."""
+        shown = held[0] if held else None
+        body = {"count": 1, "held": held, "shown": shown, "kinds": list(KINDS), "labeler_kind": self.kind}
+        return json_of(self._as_labeler(f"{self._path}/leases", body))
+
     def _label(self) -> bool:
         """Answer one question, or wait a second if there is none; return False once labeling has ended."""
-        request = {"count": 1, "held": [], "shown": None, "kinds": list(KINDS)}
-        offer = _json(self._as_labeler(f"{self._path}/leases", request))
+        offer = self._lease()
         self.stopped = offer["notice"] == "stopped"
         if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
             return False
@@ -126,36 +142,38 @@ class Bot(threading.Thread):
             time.sleep(_IDLE_SECONDS)
             return True
         lease, received = offer["leases"][0], time.monotonic()
-        for item in _items(lease):
-            self._download(item["url"])
-        truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
+        choice, seen = self._choose(lease, offer)
         time.sleep(max(0.0, self.seconds - (time.monotonic() - received)))
-        self._answer(lease, truth, received)
+        label = {
+            "uuid": str(uuid.uuid4()),
+            "lease": lease["uuid"],
+            "choice": choice,
+            "response_ms": round(1000 * (time.monotonic() - received)),
+        }
+        answer = json_of(self._as_labeler("api/v1/labels", label))
+        self.answered += 1
+        about = {"labeler": self.name, "status": answer["status"], "comparison": lease["comparison"]}
+        self.note({**label, **about, **seen})
         return True
 
-    def _download(self, url: str) -> None:
+    def _download(self, url: str) -> bytes:
         clip = self._until_answered("GET", url)
         _check(clip)
         if clip.content[_MP4_BRAND_OFFSET] != b"ftyp":
             raise BotError(f"{url} is not an MP4 file; it starts with {clip.content[:16]!r}")
+        return clip.content
 
-    def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
-        label = {
-            "uuid": str(uuid.uuid4()),
-            "lease": lease["uuid"],
-            "choice": choose(truth, self._answerers[_kind(truth)], self.name),
-            "response_ms": round(1000 * (time.monotonic() - received)),
-        }
-        answer = _json(self._as_labeler("api/v1/labels", label))
-        self.answered += 1
+    def _choose(self, lease: Mapping[str, Any], offer: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the choice for a question leased with ``offer``, and what else to note about it."""
+        for item in items_of(lease):
+            self._download(item["url"])
+        truth = json_of(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
+        choice = choose(truth, self._answerers[kind_of(truth)], self.name)
+        return choice, {"true_returns": [item["true_return"] for item in items_of(truth)]}
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the log, if there is one."""
         if self._log is not None:
-            line = {
-                **label,
-                "labeler": self.name,
-                "status": answer["status"],
-                "comparison": lease["comparison"],
-                "true_returns": [item["true_return"] for item in _items(truth)],
-            }
             with self._log.open("a") as log:  # one write per line, because bots may share the file
                 log.write(json.dumps(line) + "\n")
 
@@ -201,22 +219,21 @@ def _cookie_scope(url: str) -> tuple[str | None, str]:
 
 def _check(answer: requests.Response) -> None:
     if not answer.ok:
-        raise BotError(
-            f"{answer.request.method} {answer.url} failed: {answer.status_code} {answer.text[:200]}"
-        )
+        raise BotError(f"{answer.request.method} {answer.url} failed: {detail_of(answer)}")
 
 
-def _json(answer: requests.Response) -> Any:
+def json_of(answer: requests.Response) -> Any:
+    """Return a response's JSON; raise BotError if the request failed."""
     _check(answer)
     return answer.json()
 
 
-def _kind(described: Mapping[str, Any]) -> str:
+def kind_of(described: Mapping[str, Any]) -> str:
     """Return the kind of a leased question; sites before 0.2 know pairs only."""
     return str(described.get("kind", "pair"))
 
 
-def _items(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def items_of(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the items of a leased question in the order of the screen."""
     return described["items"] if "items" in described else (described["left"], described["right"])
 
@@ -227,8 +244,8 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
     Args:
         truth: parsed JSON response from the site, with each clip's true return and the comparison's UUID.
     """
-    kind = KINDS[_kind(truth)]
-    returns = [item["true_return"] for item in _items(truth)]
+    kind = KINDS[kind_of(truth)]
+    returns = [item["true_return"] for item in items_of(truth)]
     if None in returns:
         return CANT_TELL
     # With the name in the key, bots make independent errors on the same comparison.

@@ -331,7 +331,7 @@ class FeedbackClient:
             ) from error
         if response.status_code >= 500 or response.status_code in _TRY_LATER:
             raise SiteUnreachableError(
-                f"the labeling site at {self.site_url} is temporarily unavailable: {_detail(response)}"
+                f"the labeling site at {self.site_url} is temporarily unavailable: {detail_of(response)}"
             )
         if not response.ok or response.is_redirect:
             raise SiteRefusedError(self._refusal(response), response.status_code, by_site=_is_json(response))
@@ -356,7 +356,7 @@ class FeedbackClient:
             case status if 300 <= status < 400:
                 return f"{self.site_url} redirects to {response.headers.get('Location')}; use that URL"
             case _:
-                return f"the labeling site at {self.site_url} refused the request: {_detail(response)}"
+                return f"the labeling site at {self.site_url} refused the request: {detail_of(response)}"
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
@@ -372,7 +372,7 @@ def _is_json(response: requests.Response) -> bool:
     return "json" in response.headers.get("Content-Type", "")
 
 
-def _detail(response: requests.Response) -> str:
+def detail_of(response: requests.Response) -> str:
     """Return the response's problem details (RFC 9457) on one line, or its HTTP status if it has none."""
     status = f"{response.status_code} {response.reason}"
     try:

@@ -1,7 +1,7 @@
 """Interface between the trainer and one kind of question."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from teacher.data.decisions import CANT_TELL
@@ -27,17 +27,21 @@ class Kind(ABC):
     Attributes:
         named: all kinds, by name.
         name: name in settings and files, one of :data:`~teacher.settings.options.ASKED`.
-        answers: all answers but "can't tell".
+        answers: all answers but "can't tell"; in reverse order, they are the answers to reversed items.
         question: sentence to ask people in a terminal or notebook.
         prompt: keys to type for each answer.
+        hint: what the choices mean, where their names don't say it.
+        places: names of the places on the screen.
         compares_own_items: True if preferences between a question's own items follow from an answer.
     """
 
     named: ClassVar[dict[str, type["Kind"]]] = {}
     name: ClassVar[KindName]
-    answers: ClassVar[Collection[str]]
+    answers: ClassVar[Sequence[str]]
     question: ClassVar[str]
     prompt: ClassVar[str]
+    hint: ClassVar[str] = ""
+    places: ClassVar[Sequence[str]] = ("",)
     compares_own_items: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
@@ -112,6 +116,21 @@ class Kind(ABC):
     def choice(self, answer: str) -> str:
         """Return what to press for an answer if the items are shown in order: the answer in screen terms."""
         return answer
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """All choices on a screen but "can't tell", in the order of the answers that they mean."""
+        return [self.choice(answer) for answer in self.answers]
+
+    def reversed(self, choice: str) -> str:
+        """Return the choice that means the same if the items are shown in reverse order."""
+        if choice == CANT_TELL or self.size == 1:
+            return choice
+        return self.choices[-1 - self.choices.index(choice)]
+
+    def reconciled(self, one: str, other: str) -> str:
+        """Return the choice that follows from two to the same question; "can't tell" if they differ."""
+        return one if one == other else CANT_TELL
 
     @abstractmethod
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:

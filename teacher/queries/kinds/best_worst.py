@@ -1,6 +1,6 @@
 """Questions about four segments, of which the best and the worst are chosen (best-worst scaling)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import combinations, permutations
 from typing import ClassVar
 from uuid import uuid5
@@ -20,9 +20,11 @@ class BestWorst(PerceivedKind):
     """
 
     name: ClassVar[KindName] = "best_worst"
-    answers: ClassVar[Collection[str]] = [f"{best}>{worst}" for best, worst in permutations("1234", 2)]
+    answers: ClassVar[Sequence[str]] = [f"{best}>{worst}" for best, worst in permutations("1234", 2)]
     question: ClassVar[str] = "Which clips are the best and the worst?"
     prompt: ClassVar[str] = "best, then worst, such as 14; above: [1] [2], below: [3] [4]  [c]an't tell: "
+    hint: ClassVar[str] = "1>4 means that clip 1 is the best and clip 4 the worst."
+    places: ClassVar[Sequence[str]] = ("1", "2", "3", "4")
 
     def answer(self, perceived: Perceived) -> Decided:
         """Choose the segments with the highest and the lowest return; can't tell if all are equal."""

@@ -1,10 +1,10 @@
 """Questions about two segments: which one is better, and in graded ones, by how much."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import ClassVar
 
-from teacher.data.decisions import CANT_TELL, CERTAIN
+from teacher.data.decisions import CANT_TELL
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
@@ -30,9 +30,10 @@ class Pair(Kind):
     """Question which of two segments is better."""
 
     name: ClassVar[KindName] = "pair"
-    answers: ClassVar[Collection[str]] = CERTAIN.keys() - {CANT_TELL}
+    answers: ClassVar[Sequence[str]] = ("first", "equal", "second")
     question: ClassVar[str] = "Which clip is better?"
     prompt: ClassVar[str] = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
+    places: ClassVar[Sequence[str]] = ("left", "right")
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -90,7 +91,7 @@ class Graded(PerceivedKind, Pair):
     """Question which of two segments is better, clearly or slightly."""
 
     name: ClassVar[KindName] = "graded"
-    answers: ClassVar[Collection[str]] = GRADES.keys()
+    answers: ClassVar[Sequence[str]] = list(GRADES)
     prompt: ClassVar[str] = "left: [l] slightly, [ll] clearly  right: [r], [rr]  [e]qual  [c]an't tell: "
 
     def answer(self, perceived: Perceived) -> Decided:
@@ -112,6 +113,12 @@ class Graded(PerceivedKind, Pair):
     def fits(self, answer: str, returns: Sequence[float]) -> bool:
         """Return True if the answer prefers the segment with the higher return, however clearly."""
         return answer.partition("_")[2] == self.known(returns)[0].partition("_")[2]
+
+    def reconciled(self, one: str, other: str) -> str:
+        """Return the choice that both make, or the slighter one if both prefer the same clip."""
+        side = one.partition("_")[2]
+        same_side = one != other and side == other.partition("_")[2]
+        return f"slightly_{side}" if same_side else super().reconciled(one, other)
 
     def read(self, typed: str, order: Sequence[int], /) -> Decided | None:
         """Return the answer meant by a typed line; the letter of a clearly better side is typed twice."""

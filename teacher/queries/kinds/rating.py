@@ -1,7 +1,7 @@
 """Questions about one segment, which is rated from 1 to 5."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import floor
 from typing import ClassVar
 from uuid import UUID, uuid5
@@ -27,10 +27,11 @@ class Rating(PerceivedKind):
     """Question how good a segment is, on a scale from 1 to 5."""
 
     name: ClassVar[KindName] = "rating"
-    answers: ClassVar[Collection[str]] = [str(level) for level in range(1, LEVELS + 1)]
+    answers: ClassVar[Sequence[str]] = [str(level) for level in range(1, LEVELS + 1)]
     question: ClassVar[str] = "How good is the clip?"
     compares_own_items: ClassVar[bool] = False
     prompt: ClassVar[str] = f"[1] worst to [{LEVELS}] best  [c]an't tell: "
+    hint: ClassVar[str] = f"1 is the worst and {LEVELS} the best."
 
     def answer(self, perceived: Perceived) -> Decided:
         """Return the fifth of the returns seen so far that the segment's return is in."""
