@@ -68,10 +68,12 @@ def _quick_flush() -> Iterator[None]:
     """Between tests with transactions, keep the content types and permissions, which take time to make."""
     kept = {"django_content_type", "auth_permission"}
 
-    def flushed(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
+    def flushed(style: Any, connection: BaseDatabaseWrapper, **_: bool) -> list[str]:
         tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
-        tables = [table for table in tables if table not in kept]
-        return connection.ops.sql_flush(style, tables, reset_sequences=options["reset_sequences"])
+        names = [connection.ops.quote_name(each) for each in tables if each not in kept]
+        deletions = [f"DELETE FROM {name}" for name in names]  # noqa: S608
+        # PostgreSQL takes them in one go, and 70 times as fast as it truncates the tables.
+        return ["; ".join(deletions)] if connection.vendor == "postgresql" else deletions
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush, "sql_flush", flushed)
