@@ -27,7 +27,7 @@ echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")
 	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 endef
 
-.PHONY: help demo stack docs quick test test-benchmarks test-containers test-dmc test-kubernetes test-metaworld test-newest test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs quick test test-benchmarks test-containers test-dmc test-kubernetes test-metaworld test-newest test-onnx test-slow test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,16 +50,20 @@ quick: setup-dev ## Check the code and run fast tests, in under a minute: before
 	$(BIN)/python scripts/prose.py
 	$(BIN)/pytest --numprocesses 2 $(QUICK)
 
-test: ## Run every check and the whole test suite
+test: ## Run every check, and all tests but the slowest
 	@$(MAKE) --no-print-directory --jobs 2 check suite
+
+test-slow: ## Run the slowest tests: whole systems that are installed, killed and restored, and long random searches
+	@$(MAKE) --no-print-directory suite SELECT=slow
 
 # The files of tests are in memory where there is room: nothing waits for a disk.
 # Where bytecode is not kept, as in many containers, each process that a test starts compiles the project anew.
 suite: export PYTHONDONTWRITEBYTECODE :=
+suite: SELECT ?= not slow
 suite: setup-dev
 	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/rl-teacher-XXXXXX"); \
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
-	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
+	TMPDIR="$$folder" $(BIN)/pytest -m "$(SELECT)" --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 test-benchmarks: export TEST_BENCHMARKS := yes

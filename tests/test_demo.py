@@ -20,8 +20,8 @@ PRETRAINING = 20
 @pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "enough"), [("ShortHopper-v1", 3), ("Pendulum-v1", PRETRAINING + 6)])
 def test_demo_reaches_training(tmp_path: Path, no_opengl: dict[str, str], env_id: str, enough: int) -> None:
-    """A hopper, or where no OpenGL draws it a pendulum, of which the best and worst are asked for."""
-    variables = {**no_opengl, "FEEDBACK": "best_worst"} if env_id == "Pendulum-v1" else os.environ
+    """A hopper, of which the best and worst of four are asked for, or where no OpenGL draws it a pendulum."""
+    variables = no_opengl if env_id == "Pendulum-v1" else {**os.environ, "FEEDBACK": "best_worst"}
     said = tmp_path / "demo.log"
     with said.open("w") as log:
         demo = subprocess.Popen(
@@ -48,7 +48,7 @@ def test_demo_reaches_training(tmp_path: Path, no_opengl: dict[str, str], env_id
     assert (printed.splitlines()[-1] == install_command()) == (env_id == "Pendulum-v1")
     assert "could not be shown" not in printed
     assert answers(tmp_path / "runs" / env_id) >= enough
-    kinds = {"pair"} if env_id == "ShortHopper-v1" else {"best_worst"}
+    kinds = {"best_worst"} if env_id == "ShortHopper-v1" else {"pair"}
     (path,) = (tmp_path / "runs" / env_id).glob("*/ledger.sqlite3")
     with contextlib.closing(Ledger(path, read_only=True)) as ledger:
         assert {answered.kind for answered in ledger.answered()} == kinds

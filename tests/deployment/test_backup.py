@@ -38,6 +38,7 @@ from tests.forks import run_python
 from tests.waiting import completed, free_port
 
 
+@pytest.mark.slow
 def test_postgresql_and_s3_come_back_whole(
     migrated_postgresql: Callable[[str], str],
     new_database: Callable[[str], str],
@@ -103,6 +104,7 @@ write_manifest(folder, "2026-01-01", postgresql.dump(folder / "database", last)[
 """
 
 
+@pytest.mark.slow
 def test_older_backup_is_upgraded(migrated_postgresql: Callable[[str], str], tmp_path: Path) -> None:
     site = {
         "SECRET_KEY": SITE_KEY,

@@ -14,6 +14,8 @@ from teacher.data.checkpoint import load_state
 from teacher.teach import main
 from tests.waiting import free_port
 
+pytestmark = pytest.mark.slow
+
 TEACH = [sys.executable, "-m", "teacher.teach"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *TEACH[1:]]
 SETTINGS = "-p synth -e teacher/Reacher-v1 -l 40 -L 20 -i 20 -V".split()

@@ -137,7 +137,6 @@ def assert_learned(run_dir: Path) -> EventAccumulator:
     return events
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("predictor", "agent"), [("rl", "ppo"), ("synth", "ppo"), ("synth", "trpo")])
 def test_an_agent_learns_from_the_true_reward_and_from_synthetic_labels(
     predictor: str, agent: str, here: Path

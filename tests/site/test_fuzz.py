@@ -213,6 +213,7 @@ def check(
     return statuses
 
 
+@pytest.mark.slow
 def test_stories_fit_the_schema(schema: BaseSchema, credentials: Credentials, existing: Existing) -> None:
     linked = {name for targets in LINKS.values() for name in targets}
     succeeded = set()

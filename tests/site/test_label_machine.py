@@ -45,7 +45,7 @@ from human_feedback_site.feedback.services.answers import Revision, revise_answe
 from tests.site import people_at_work as work
 from tests.site.conftest import new_invite
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 STEPS = 30  # of a story

@@ -167,6 +167,7 @@ def way(found: Found, goal: World) -> Iterator[tuple[Step, World]]:
         yield step, world
 
 
+@pytest.mark.slow
 def test_the_site_goes_the_ways_of_the_model(found: Found, db: None) -> None:
     site = Site()
     worlds = list(found)

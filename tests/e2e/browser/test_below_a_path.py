@@ -16,6 +16,8 @@ from tests.reverse_proxy import PASSWORD, Below, below_a_path
 from tests.site.production.conftest import Production
 from tests.waiting import free_port
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def below(
