@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import requests
@@ -18,6 +19,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from stack.audit import Evidence, audit
 from teacher.teach import main
 from tests.waiting import wait_until
+
+OLD_RUN = Path(__file__).with_name("old_run.zip")
+"""An unfinished run of 0.1.0 with its site; ``old_run.py`` makes it."""
 
 
 class World:
@@ -204,3 +208,27 @@ def test_an_agent_learns_from_labelers_and_no_label_is_lost_when_trainer_site_an
         "labels/desired",
         "labels/asked",
     } <= set(events.Tags()["scalars"])
+
+
+@pytest.mark.slow
+def test_run_of_0_1_0_and_its_site_go_on_with_every_label(make_world: Callable[[str, str], World]) -> None:
+    """Old files, made by that version's code: labels that the trainer hasn't read, clips not made yet."""
+    world = make_world("Pendulum-v1", "old")
+    with ZipFile(OLD_RUN) as packed:
+        packed.extractall(world.folder)
+    config = world.run_dir / "config.json"
+    saved = json.loads(config.read_text()) | {"state_dir": str(world.folder / "state")}
+    config.write_text(json.dumps(saved))
+    columns = (
+        "SELECT uuid, labeler_id, comparison_id, choice, swapped, status FROM feedback_label ORDER BY id"
+    )
+    labels = world.query(columns)
+    assert len(labels) >= 12
+    trainer = world.resume()
+    world.until(lambda: (world.folder / "state/site/lock").exists() and "url" in world.site(), "the site")
+    bots = world.bots(2)
+    world.until(lambda: trainer.poll() is not None, "the end of training")
+    assert trainer.returncode == 0, world.last_words()
+    assert bots.wait(60) == 0, world.last_words()
+    assert world.query(columns)[: len(labels)] == labels
+    assert_nothing_lost_doubled_or_inverted(world, wanted=20, bots_killed=2)
