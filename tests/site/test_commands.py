@@ -291,6 +291,15 @@ def test_a_database_of_before_0_1_0_is_refused_in_one_line() -> None:
     recorder.record_applied(*RECORDED[-1])
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("app", ["feedback", "auth"])
+def test_a_database_of_a_later_version_is_refused_in_one_line(app: str) -> None:
+    MigrationRecorder(connection).record_applied(app, "9999_from_the_future")
+    said = r"^The database .* newer version .* \(migration 9999_from_the_future\); use that version\.$"
+    with pytest.raises(CommandError, match=said):
+        call_command("migrate", verbosity=0)
+
+
 @pytest.fixture
 def new_addresses(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """Return two empty databases of a kind."""

@@ -18,6 +18,7 @@ from human_feedback_site.feedback.backup.clips import copy_clips
 from human_feedback_site.feedback.backup.folders import copy_folder
 from human_feedback_site.feedback.backup.manifest import Database, Manifest, write_manifest
 from human_feedback_site.feedback.errors import BackupError
+from human_feedback_site.feedback.health import newer_migration
 from human_feedback_site.feedback.media.store import media_store, name_of
 
 # Files in the state folder; admin_password is that of a site made by 0.1.0.
@@ -117,12 +118,10 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
         raise BackupError("The database has unapplied migrations; run manage.py migrate first")
-    known = executor.loader.graph.nodes.keys() | replaced_migrations().keys()
-    unknown = executor.loader.applied_migrations.keys() - known
-    if unknown:
+    if newer := newer_migration(connections["default"]):
         raise BackupError(
-            "The database was migrated by a newer version of RL-Teacher "
-            f"(migration {min(unknown)[1]}); back up with that version"
+            f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
+            "back up with that version"
         )
     dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
     return dump(folder, dict(leaves))

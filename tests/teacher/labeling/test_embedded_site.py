@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -204,12 +205,27 @@ def test_a_file_of_a_dead_site_misleads_nobody(join: Any, public_state: Path, si
     assert livez(own) == own.instance_id
 
 
-def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("database", "reason"),
+    [
+        ("damaged", ".*not a database"),
+        (
+            "newer",
+            r"Error: The database .* newer version of RL-Teacher \(migration 9999_later\); use that version.",
+        ),
+    ],
+)
+def test_a_site_that_cannot_start_says_why_in_one_line(
+    join: Any, state_dir: Path, migrated_database: Path, database: str, reason: str
+) -> None:
     state_dir.mkdir()
-    (state_dir / "site.sqlite3").write_text("this is no database, and long enough to be told from one" * 20)
-    with pytest.raises(
-        SiteUnreachableError, match=r"did not start: .*not a database \(see .*site\.log"
-    ) as error:
+    path = Path(shutil.copy(migrated_database, state_dir))
+    if database == "damaged":
+        path.write_text("this is no database, and long enough to be told from one" * 20)
+    else:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("INSERT INTO django_migrations VALUES (999, 'feedback', '9999_later', '')")
+    with pytest.raises(SiteUnreachableError, match=rf"did not start: {reason} \(see .*site\.log") as error:
         join(state_dir)
     assert "\n" not in str(error.value)
 

@@ -217,6 +217,11 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
         "no policy or no observation statistics",
     ),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {}), "it contains no agent"),
+    (
+        f"--policy {EXPERT}",
+        lambda: np.savez(CHECKPOINT, structure=json.dumps({"version": 2, "state": {}})),
+        "has format version 2, .* only reads format 1; use the version that wrote the file",
+    ),
 ]
 
 

@@ -14,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from human_feedback_site.feedback.health import newer_migration
 from human_feedback_site.feedback.services.decisions import complete_labels
 
 _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "prune")
@@ -28,14 +29,19 @@ class Command(DjangoCommand):
                 make_tables(connection)
                 if options["verbosity"] >= 1:
                     self.stdout.write("The database was empty; all tables were created.")
-            _refuse_between_releases(connection)
+            _refuse_other_releases(connection)
             super().handle(*args, **options)
             if not is_partial:
                 complete_labels()
 
 
-def _refuse_between_releases(connection: BaseDatabaseWrapper) -> None:
-    """Raise CommandError if only some of the migrations that were squashed for a release are applied."""
+def _refuse_other_releases(connection: BaseDatabaseWrapper) -> None:
+    """Raise CommandError if a later version migrated the database, or a version between two releases."""
+    if newer := newer_migration(connection):
+        raise CommandError(
+            f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
+            "use that version."
+        )
     applied = MigrationRecorder(connection).applied_migrations().keys()
     for (_, name), migration in sorted(MigrationLoader(None).disk_migrations.items()):
         known = [old for old in migration.replaces if old in applied]
