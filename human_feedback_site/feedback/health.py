@@ -13,8 +13,6 @@ from typing import Final
 from django.db import DEFAULT_DB_ALIAS, Error, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.faults import media_errors
@@ -123,15 +121,6 @@ def _database_obstacle() -> str | None:
 def _unapplied_migrations(connection: BaseDatabaseWrapper) -> int:
     executor = MigrationExecutor(connection)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-
-
-def newer_migration(connection: BaseDatabaseWrapper) -> str | None:
-    """Return the name of an applied migration that this version of the site or of Django lacks, if any."""
-    loader = MigrationLoader(None)
-    replaced = (old for migration in loader.disk_migrations.values() for old in migration.replaces)
-    applied = MigrationRecorder(connection).applied_migrations().keys()
-    unknown = applied - loader.disk_migrations.keys() - set(replaced)
-    return min((name for app, name in unknown if app in loader.migrated_apps), default=None)
 
 
 def _write(connection: BaseDatabaseWrapper) -> None:

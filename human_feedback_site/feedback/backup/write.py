@@ -12,13 +12,13 @@ from django.conf import settings
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from human_feedback_site.feedback.backup import postgresql, sqlite
 from human_feedback_site.feedback.backup.clips import copy_clips
 from human_feedback_site.feedback.backup.folders import copy_folder
 from human_feedback_site.feedback.backup.manifest import Database, Manifest, write_manifest
 from human_feedback_site.feedback.errors import BackupError
-from human_feedback_site.feedback.health import newer_migration
 from human_feedback_site.feedback.media.store import media_store, name_of
 
 # Files in the state folder; admin_password is that of a site made by 0.1.0.
@@ -108,6 +108,14 @@ def replaced_migrations() -> Mapping[tuple[str, str], tuple[str, str]]:
     return {old: new for new, migration in migrations for old in migration.replaces}
 
 
+def newer_migration() -> str | None:
+    """Return the name of an applied migration that this version of the site or of Django lacks, if any."""
+    loader = MigrationLoader(None)
+    applied = MigrationRecorder(connections["default"]).applied_migrations().keys()
+    unknown = applied - loader.disk_migrations.keys() - replaced_migrations().keys()
+    return min((name for app, name in unknown if app in loader.migrated_apps), default=None)
+
+
 def _has_database() -> bool:
     """Return True if there is a database to back up."""
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
@@ -118,7 +126,7 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
         raise BackupError("The database has unapplied migrations; run manage.py migrate first")
-    if newer := newer_migration(connections["default"]):
+    if newer := newer_migration():
         raise BackupError(
             f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
             "back up with that version"

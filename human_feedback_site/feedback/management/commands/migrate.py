@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from human_feedback_site.feedback.health import newer_migration
+from human_feedback_site.feedback.backup.write import newer_migration
 from human_feedback_site.feedback.services.decisions import complete_labels
 
 _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "prune")
@@ -37,7 +37,7 @@ class Command(DjangoCommand):
 
 def _refuse_other_releases(connection: BaseDatabaseWrapper) -> None:
     """Raise CommandError if a later version migrated the database, or a version between two releases."""
-    if newer := newer_migration(connection):
+    if newer := newer_migration():
         raise CommandError(
             f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
             "use that version."
