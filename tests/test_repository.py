@@ -281,7 +281,7 @@ def test_links_and_pictures_of_a_package_page_lead_somewhere(source: str | None)
     page = package_page(README.read_text(), project)
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", page)
     assert [link for _, link in links if not link.startswith("https://")] == []
-    picture = ("!", f"{source}/raw/v1.2.3/docs/pictures/labeling.png")
+    picture = ("!", f"{source}/raw/v1.2.3/docs/pictures/loop.webp")
     assert (picture in links) == (source is not None)
     assert "fitting.md" in page or not source
 
