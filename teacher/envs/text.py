@@ -8,12 +8,15 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 _CELL = (11, 20)  # width and height of a character in pixels
 _FONTS = ("DejaVuSansMono.ttf", "Menlo.ttc")
 """Fonts with more than ASCII, if the system has one of them."""
+_WIDE_FONTS = ("NotoSansCJK-Regular.ttc", "wqy-zenhei.ttc", "PingFang.ttc", "Hiragino Sans GB.ttc")
+"""Fonts with Chinese, Japanese and Korean characters, which are two cells wide."""
 _FONT_SIZE = 16
 _SPARE = (4, 1)  # columns and rows, so that text may grow a little
 _DARK, _LIGHT = (16, 18, 22), (230, 232, 235)
@@ -65,8 +68,8 @@ def renders_only_text(modes: Any) -> bool:
 
 
 @functools.cache
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    for name in _FONTS:
+def _font(names: tuple[str, ...]) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    for name in names:
         with contextlib.suppress(OSError):
             return ImageFont.truetype(name, _FONT_SIZE)
     return ImageFont.load_default(_FONT_SIZE)
@@ -76,7 +79,7 @@ def _drawn(text: str) -> Image.Image:
     lines = Text.from_ansi(text.rstrip("\n")).split(allow_blank=True)
     columns, rows = max((line.cell_len for line in lines), default=0) + _SPARE[0], len(lines) + _SPARE[1]
     picture = Image.new("RGB", (columns * _CELL[0], rows * _CELL[1]), _DARK)
-    pen, font, console = ImageDraw.Draw(picture), _font(), Console()
+    pen, console = ImageDraw.Draw(picture), Console()
     for row, line in enumerate(lines):
         column = _SPARE[0] // 2
         for part in line.render(console):
@@ -87,8 +90,10 @@ def _drawn(text: str) -> Image.Image:
                 front, back = back or _DARK, front
             for letter in part.text.replace("\n", ""):
                 x, y = column * _CELL[0], row * _CELL[1] + _CELL[1] // 2
+                cells = max(1, cell_len(letter))
+                width, font = cells * _CELL[0], _font(_WIDE_FONTS if cells > 1 else _FONTS)
                 if back is not None:
-                    pen.rectangle((x, y, x + _CELL[0] - 1, y + _CELL[1] - 1), fill=back)
-                pen.text((x + _CELL[0] / 2, y + _CELL[1] / 2), letter, front, font, "mm")
-                column += 1
+                    pen.rectangle((x, y, x + width - 1, y + _CELL[1] - 1), fill=back)
+                pen.text((x + width / 2, y + _CELL[1] / 2), letter, front, font, "mm")
+                column += cells
     return picture

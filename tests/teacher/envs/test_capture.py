@@ -27,6 +27,7 @@ from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import Explorer, check_replay, random_steps, random_trajectories
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.envs.text import TextFrames
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
 from teacher.settings.config import TeachConfig
@@ -210,6 +211,17 @@ class Words(Stub):
         return text if self.render_mode == "ansi" else print(text)
 
 
+class Said(Words):
+    """Renders a text, then a mark in red."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("ansi")
+        self.text = text
+
+    def render(self) -> Any:
+        return f"{self.text}\x1b[41m@\x1b[0m"
+
+
 class Printed(Words):
     metadata: dict[str, Any] = {"render_modes": ["human"]}  # noqa: RUF012
 
@@ -229,6 +241,8 @@ def test_text_is_drawn_in_frames_of_one_size(words: None, capsys: pytest.Capture
     red = [np.argwhere(frame[..., 0] > 2 * frame[..., 1] + 50)[:, 1].mean() for frame in frames]
     assert red[0] < red[1] < red[3], "the mark moves to the right"
     random_steps(describe_task("Words-v0", captures=True), 1)
+    ice, dots = (TextFrames(Said(text)).render().astype(int) for text in ("\u51b0\u9762", "...."))
+    assert np.array_equal(ice[..., 0] > 2 * ice[..., 1] + 50, dots[..., 0] > 2 * dots[..., 1] + 50)
     assert not capsys.readouterr().out
 
 
