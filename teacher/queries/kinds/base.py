@@ -1,7 +1,7 @@
 """Interface between the trainer and one kind of question."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from teacher.data.decisions import CANT_TELL
@@ -112,6 +112,13 @@ class Kind(ABC):
     def fits(self, answer: str, returns: Sequence[float]) -> bool:
         """Return True if a labeler without errors may have given this answer."""
         return answer == self.known(returns)[0]
+
+    def implied(self, answer: str, /) -> Mapping[tuple[int, int], float]:
+        """Return the probability that the first of two items is better, by their indices.
+
+        There is none for items between which an answer doesn't decide, or on which it depends on others.
+        """
+        return {}
 
     def choice(self, answer: str) -> str:
         """Return what to press for an answer if the items are shown in order: the answer in screen terms."""

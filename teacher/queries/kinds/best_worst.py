@@ -1,6 +1,6 @@
 """Questions about four segments, of which the best and the worst are chosen (best-worst scaling)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from typing import ClassVar
 from uuid import uuid5
@@ -56,9 +56,33 @@ class BestWorst(PerceivedKind):
         best, worst = (order[place] for place in places)
         return _answer(best, worst), None
 
+    def implied(self, answer: str, /) -> Mapping[tuple[int, int], float]:
+        """Return five of the six pairs of items: all but that of the two in the middle."""
+        best, _, worst = answer.partition(">")
+        found = {}
+        for first, second in combinations(range(self.size), 2):
+            numbers = (str(first + 1), str(second + 1))
+            if worst and {*numbers} & {best, worst}:
+                found[first, second] = float(numbers[0] == best or numbers[1] == worst)
+        return found
+
     def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
         """Derive five of the six possible preferences from each answer."""
-        return ByQuestion(_preferences)
+        return ByQuestion(self._preferences)
+
+    def _preferences(self, answered: Answered) -> list[Preference]:
+        """Return one preference for each two items; the value of those that don't follow is None."""
+        implied = self.implied(answered.decision or CANT_TELL)
+        return [
+            Preference(
+                uuid5(answered.uuid, f"{first}/{second}"),
+                answered.items[first],
+                answered.items[second],
+                implied.get((first, second)),
+                question=answered.uuid,
+            )
+            for first, second in combinations(range(len(answered.items)), 2)
+        ]
 
 
 def _ascending(returns: Sequence[float]) -> list[int]:
@@ -69,17 +93,3 @@ def _ascending(returns: Sequence[float]) -> list[int]:
 def _answer(best: int, worst: int) -> str:
     """Return the answer that calls the items with these indices the best and the worst."""
     return f"{best + 1}>{worst + 1}"
-
-
-def _preferences(answered: Answered) -> list[Preference]:
-    """Return one preference for each two items; the value of those that don't follow is None."""
-    best, _, worst = (answered.decision or CANT_TELL).partition(">")
-    found = []
-    for first, second in combinations(range(len(answered.items)), 2):
-        value, numbers = None, (str(first + 1), str(second + 1))
-        if worst and {*numbers} & {best, worst}:
-            value = float(numbers[0] == best or numbers[1] == worst)
-        pair = answered.items[first], answered.items[second]
-        uuid = uuid5(answered.uuid, f"{first}/{second}")
-        found.append(Preference(uuid, *pair, value, question=answered.uuid))
-    return found

@@ -1,6 +1,6 @@
 """Questions about two segments: which one is better, and in graded ones, by how much."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import ClassVar
 
@@ -34,6 +34,7 @@ class Pair(Kind):
     question: ClassVar[str] = "Which clip is better?"
     prompt: ClassVar[str] = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
     places: ClassVar[Sequence[str]] = ("left", "right")
+    probabilities: ClassVar[Mapping[str, float | None]] = CERTAIN
 
     def select(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
@@ -68,6 +69,11 @@ class Pair(Kind):
                 return CANT_TELL, None
         return None
 
+    def implied(self, answer: str, /) -> Mapping[tuple[int, int], float]:
+        """Return the answer's probability that the first segment is better."""
+        probability = self.probabilities.get(answer)
+        return {} if probability is None else {(0, 1): probability}
+
     def choice(self, answer: str) -> str:
         """Return the answer with the sides of the screen instead of the items."""
         return answer.replace("first", "left").replace("second", "right")
@@ -92,6 +98,7 @@ class Graded(PerceivedKind, Pair):
 
     name: ClassVar[KindName] = "graded"
     answers: ClassVar[Sequence[str]] = list(GRADES)
+    probabilities: ClassVar[Mapping[str, float | None]] = GRADES
     prompt: ClassVar[str] = "left: [l] slightly, [ll] clearly  right: [r], [rr]  [e]qual  [c]an't tell: "
 
     def answer(self, perceived: Perceived) -> Decided:
