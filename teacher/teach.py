@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "export": "teacher.cli.export",
     "fit": "teacher.cli.fit",
     "evaluate": "teacher.cli.evaluate",
+    "compare": "teacher.cli.compare",
     "relabel": "teacher.cli.relabel",
     "import": "teacher.cli.import_files",
     "record": "teacher.cli.record",

@@ -34,6 +34,7 @@ commands (run one with --help for its options):
                         invite, create tokens, back up (see --help)
   teach play RUN        make a video of a run's policy, optionally with
                         predicted rewards
+  teach compare POLICY POLICY ...            let people judge which is better
   teach export RUN FILE                      write labels, predictor to files
   teach fit DATASET PREDICTOR                fit a predictor to exported labels
   teach evaluate PREDICTOR DATASET           evaluate a predictor on labels

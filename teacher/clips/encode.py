@@ -44,6 +44,30 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
 
 
+def convert(film: Path, path: Path, fps: int, seconds: float, size: int) -> None:
+    """Write the first seconds of a film of any size and frame rate as a clip like those of :func:`encode`.
+
+    Raises:
+        RenderError: the film can't be read or is damaged, or the clip can't be written.
+    """
+    scaling = f"fps={fps},scale={size}:{size}:force_original_aspect_ratio=decrease:force_divisible_by=2"
+    command = [
+        *(imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y", "-xerror", "-err_detect", "explode"),
+        *("-i", f"file:{film}", "-t", str(seconds), "-map", "0:v:0", "-map_metadata", "-1", "-an"),
+        *_encoding(scaling),
+    ]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part_of(path) as part:
+            command.append(f"file:{part}")
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode != 0 or not part.stat().st_size:
+                words = done.stderr.decode(errors="replace").strip().splitlines()
+                raise RenderError(f"{film} is not a readable film: {words[-1] if words else 'no frames'}")
+    except OSError as error:
+        raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
+
+
 def fit(width: int, height: int, size: int) -> tuple[int, int]:
     """Scale ``(width, height)`` so that the longer side is ``size``, and round both to even numbers."""
     scale = size / max(width, height)
@@ -86,9 +110,13 @@ def _command(shape: tuple[int, ...], fps: int, size: int, *, gif: bool) -> list[
     if gif:
         palette = "split[a][b];[a]palettegen[colors];[b][colors]paletteuse"
         return [*reading, "-vf", f"{scaling},fps={min(fps, GIF_FPS)},{palette}", "-f", "gif"]
+    return [*reading, *_encoding(scaling)]
+
+
+def _encoding(scaling: str) -> list[str]:
+    """Return ffmpeg's options for an MP4 file that every browser plays."""
     color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     return [
-        *reading,
         *("-c:v", "libx264", "-tag:v", "avc1", "-preset", "veryfast", "-crf", "20"),
         *("-vf", f"{scaling}:out_color_matrix=bt709,{color_tags}", "-pix_fmt", "yuv420p"),
         *("-movflags", "+faststart", "-f", "mp4"),

@@ -3,6 +3,8 @@
 Each call is one idempotent request with a timeout. The client never retries a request; callers do.
 """
 
+import csv
+import io
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +47,7 @@ class ExperimentSettings:
         lowest_rating: what labelers read beside the lowest rating; None for the site's default.
         highest_rating: what labelers read beside the highest rating; None for the site's default.
         feedback: what the run asks; each question is sent with its kind.
+        asks_reasons: True to let labelers write why they chose an answer.
     """
 
     name: str
@@ -59,6 +62,7 @@ class ExperimentSettings:
     lowest_rating: str | None = None
     highest_rating: str | None = None
     feedback: FeedbackName = "pair"
+    asks_reasons: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ class FeedbackClient:
         del body["name"]
         if body.pop("feedback") == "study":
             body["compares_kinds"] = True
+        if not body["asks_reasons"]:
+            del body["asks_reasons"]
         for optional in ("gold_rate", "pretrain_labels", "lowest_rating", "highest_rating"):
             if body[optional] is None:
                 del body[optional]
@@ -261,6 +267,11 @@ class FeedbackClient:
             if len(page) < _PAGE:
                 return statuses
             after = page[-1][0]
+
+    def labels(self, experiment: str) -> list[dict[str, str]]:
+        """Read the table of all labels, oldest first, as text by column (docs/datasets.md)."""
+        text = self._request("GET", _path(experiment, "labels.csv")).content.decode()
+        return list(csv.DictReader(io.StringIO(text, newline="")))
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
         """Cancel comparisons, except those that already have a label; return the number canceled."""
@@ -315,6 +326,25 @@ class FeedbackClient:
         body: Mapping[str, Any] | None = None,
         timeout: tuple[float, float] | None = None,
     ) -> T:
+        response = self._request(method, path, body, timeout)
+        try:
+            return parse(response.json())
+        except (KeyError, TypeError, ValueError) as error:
+            raise SiteRefusedError(
+                f"{self.site_url} did not respond like a labeling site of this version ({method} {path}: "
+                f"{error!r}); check the URL, and make sure that the same version of RL-Teacher is installed "
+                "here and on the site",
+                response.status_code,
+                by_site=_is_json(response),
+            ) from error
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        timeout: tuple[float, float] | None = None,
+    ) -> requests.Response:
         try:
             # Redirects are errors, because following one would turn a PUT or POST into a GET.
             response = self._session.request(
@@ -335,16 +365,7 @@ class FeedbackClient:
             )
         if not response.ok or response.is_redirect:
             raise SiteRefusedError(self._refusal(response), response.status_code, by_site=_is_json(response))
-        try:
-            return parse(response.json())
-        except (KeyError, TypeError, ValueError) as error:
-            raise SiteRefusedError(
-                f"{self.site_url} did not respond like a labeling site of this version ({method} {path}: "
-                f"{error!r}); check the URL, and make sure that the same version of RL-Teacher is installed "
-                "here and on the site",
-                response.status_code,
-                by_site=_is_json(response),
-            ) from error
+        return response
 
     def _refusal(self, response: requests.Response) -> str:
         hint = "; create one with `teach site token USER` on the site and set TEACHER_TOKEN to it"

@@ -55,7 +55,7 @@ class Site:
         return self.storage.startswith("s3://")
 
 
-def open_site(options: SiteSettings, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
+def open_site(options: SiteSettings, ledger: Ledger | None, parts: contextlib.ExitStack) -> Site:
     """Return the site at ``options.site_url``, or this machine's site if no URL is set.
 
     This machine's site is started if it is not already running.
@@ -68,7 +68,8 @@ def open_site(options: SiteSettings, ledger: Ledger, parts: contextlib.ExitStack
     require_token(options.site_url)
     if options.site_url is not None and options.storage is not None:
         return Site(options.site_url, os.environ[TOKEN_VARIABLE], options.storage)
-    refuse_lost_database(Path(options.state_dir), ledger)
+    if ledger is not None:
+        refuse_lost_database(Path(options.state_dir), ledger)
     handle = ensure_site(Path(options.state_dir), options.bind, options.public_url, options.storage)
     parts.callback(handle.release)
     return Site(handle.url, handle.token, handle.storage, handle.revive)

@@ -3,26 +3,27 @@
 import contextlib
 import json
 import re
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from agents.base import Agent
 from agents.errors import AgentError
 from teacher.clips import CLIP_SIZE, ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.encode import convert
-from teacher.data.checkpoint import State
-from teacher.data.segments import Segment, slice_of
+from teacher.data.checkpoint import State, load_state
+from teacher.data.segments import slice_of
 from teacher.datasets.cards import CONFIG_NAME as CARD_CONFIG
 from teacher.datasets.cards import POLICY_NAME
 from teacher.envs.random_episodes import Actor, policy_trajectories
 from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, one_line
 from teacher.extras import require_extra
 from teacher.runs.saved_run import SavedRun
@@ -32,8 +33,11 @@ from teacher.training.parts import make_agent, task_of
 from teacher.training.warmstart import read_policy
 
 _NAMED = re.compile(r"([A-Za-z0-9@._-]+)=(.+)")
+STARTS = 10
+FPS = 30
+"""Frames per second of clips if all policies are folders of films."""
 EXPECTED = (
-    "a run, a checkpoint.npz, a folder of teach export --huggingface, *.safetensors, *.zip of "
+    "a run, RUN@STEP, a checkpoint.npz, a folder of teach export --huggingface, *.safetensors, *.zip of "
     "Stable-Baselines3, *.onnx, or a folder of *.mp4 files"
 )
 
@@ -62,34 +66,55 @@ class Source:
 
 @dataclass(frozen=True)
 class Film:
-    """A film of a policy; ``true_return`` is None if it is unknown."""
+    """A film of a policy; ``true_return`` is that of what is shown, None if it is unknown."""
 
     path: Path
     true_return: float | None
 
 
 def read_sources(words: Sequence[str]) -> list[Source]:
-    """Parse sources such as ``runs/Hopper-v5/backflip`` and ``last_week=old/policy.onnx``.
+    """Parse sources such as ``runs/Hopper-v5/flip``, ``runs/Hopper-v5/flip@20000`` and ``old=policy.onnx``.
 
     Raises:
         ConfigError: there are fewer than two, two have the same name, or one doesn't exist.
     """
-    sources = []
-    for word in words:
-        named = None if Path(word).exists() else _NAMED.fullmatch(word)
-        path = Path(named[2] if named else word)
-        if not path.exists():
-            raise ConfigError(f"{path} does not exist; expected {EXPECTED}")
-        source = Source(named[1] if named else path.resolve().name.removesuffix(path.suffix), path)
-        if path.is_dir() and not (source.films or source.run or (path / POLICY_NAME).exists()):
-            raise ConfigError(f"{path} contains no policy and no film; expected {EXPECTED}")
-        sources.append(source)
+    sources = [_read_source(word) for word in words]
     names = [source.name for source in sources]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"two policies are called {min(repeated)}; name them, such as old=FILE new=FILE")
     if len(sources) < 2:
-        raise ConfigError("expected two or more policies to compare; teach compare --help shows examples")
+        raise ConfigError("expected two or more policies to compare")
     return sources
+
+
+def _read_source(word: str) -> Source:
+    named = None if Path(word).exists() else _NAMED.fullmatch(word)
+    path, step = Path(named[2] if named else word), ""
+    if not path.exists() and "@" in path.name:
+        run, _, step = str(path).rpartition("@")
+        path = Path(run)
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; expected {EXPECTED}")
+    name = named[1] if named else path.resolve().name.removesuffix(path.suffix) + (step and f"@{step}")
+    source = Source(name, path)
+    if path.is_dir() and not (source.films or source.run or (path / POLICY_NAME).exists()):
+        raise ConfigError(f"{path} contains no policy and no film; expected {EXPECTED}")
+    return Source(name, _checkpoint_at(path, step)) if step else source
+
+
+def _checkpoint_at(run: Path, step: str) -> Path:
+    """Return the run's checkpoint after this number of steps."""
+    found: dict[int, Path] = {}
+    for path in sorted(run.glob("*.npz")):
+        with contextlib.suppress(DataError, KeyError, TypeError):
+            found[int(load_state(path, with_arrays=False)["agent"]["total_steps"])] = path
+    if not step.isdigit() or int(step) not in found:
+        steps = ", ".join(map(str, sorted(found))) or "none"
+        raise ConfigError(
+            f"{run} has no checkpoint of step {step}, only of: {steps}. A run keeps its newest; copies of "
+            "checkpoint.npz beside it, such as early.npz, count too"
+        )
+    return found[int(step)]
 
 
 def config_for(sources: Sequence[Source], env_id: str | None) -> TeachConfig | None:
@@ -112,52 +137,59 @@ def config_for(sources: Sequence[Source], env_id: str | None) -> TeachConfig | N
     return runs[0]
 
 
-def film(
-    sources: Sequence[Source], config: TeachConfig | None, folder: Path, *, starts: int, seconds: float, seed: int
-) -> dict[str, list[Film]]:
-    """Film each policy from the same ``starts`` start states, and convert other films to the same format.
+def count_starts(sources: Sequence[Source], wanted: int | None) -> int:
+    """Return from how many start states to film: as many as wanted, or as there are films in each folder.
 
     Raises:
         ConfigError: a folder has too few films.
-        RenderError: a film is damaged.
     """
-    films: dict[str, list[Film]] = {}
-    for source in sources:
-        paths = [folder / f"{source.name}-{start + 1}.mp4" for start in range(starts)]
-        if source.films:
-            if len(source.films) < starts:
-                raise ConfigError(
-                    f"{source.path} has {len(source.films)} films, but each policy needs {starts}: add some, or "
-                    f"pass --starts {len(source.films)}"
-                )
-            for original, path in zip(source.films, paths, strict=False):
-                convert(original, path, CLIP_SIZE)
-            films[source.name] = [Film(path, None) for path in paths]
-        elif config is not None:
-            task = task_of(config)
-            films[source.name] = _filmed(task, play(source, config, task, starts, seed), paths, seconds)
-    return films
+    fewest = min(
+        (source for source in sources if source.films), key=lambda each: len(each.films), default=None
+    )
+    if fewest is None:
+        return wanted or STARTS
+    if wanted is not None and wanted > len(fewest.films):
+        raise ConfigError(
+            f"--starts: expected at most {len(fewest.films)}, the number of films in {fewest.path}"
+        )
+    return wanted or len(fewest.films)
 
 
-def play(source: Source, config: TeachConfig, task: TaskInfo, starts: int, seed: int) -> list[Segment]:
-    """Play one episode from each start state, with the most likely actions; they depend on the seed alone."""
-    act = _actor(source, config, task)
-    episodes: dict[int, Segment] = {}
-    for episode in policy_trajectories(task, seed, act, num_envs=starts):
-        episodes.setdefault(episode.recipe().seed % starts, slice_of(episode, 0, len(episode)))
-        if len(episodes) == starts:
-            break
-    return [episodes[start] for start in range(starts)]
+def film(
+    source: Source, config: TeachConfig | None, paths: Sequence[Path], seconds: float, seed: int
+) -> list[Film]:
+    """Film a policy once from each start state, or convert its films; ``paths`` has a file for each.
 
+    The start states depend on the seed and their number alone.
 
-def _filmed(task: TaskInfo, episodes: Sequence[Segment], paths: Sequence[Path], seconds: float) -> list[Film]:
+    Raises:
+        RenderError: a film is damaged, or can't be made.
+        DataError: the policy is damaged, or of another environment.
+    """
+    if config is None or source.films:
+        fps = FPS if config is None else task_of(config).fps
+        for original, path in zip(source.films, paths, strict=False):
+            convert(original, path, fps, seconds, CLIP_SIZE)
+        return [Film(path, None) for path in paths]
+    task = task_of(config)
+    episodes = play(source, config, task, len(paths), seed)
     shown = [slice_of(one, 0, min(len(one), max(1, round(seconds * task.fps)))) for one in episodes]
     with ClipRenderer() as renderer:
         jobs = [
             renderer.submit(ClipJob(ClipSpec.of(clip), path, task.fps))
             for clip, path in zip(shown, paths, strict=True)
         ]
-        return [Film(job.result(), float(np.sum(clip.true_rewards))) for job, clip in zip(jobs, shown, strict=True)]
+        return [Film(job.result(), clip.true_return) for job, clip in zip(jobs, shown, strict=True)]
+
+
+def play(source: Source, config: TeachConfig, task: TaskInfo, starts: int, seed: int) -> list[Trajectory]:
+    """Play one episode from each start state, with the most likely actions."""
+    episodes: dict[int, Trajectory] = {}
+    for episode in policy_trajectories(task, seed, _actor(source, config, task), num_envs=starts):
+        episodes.setdefault(episode.recipe().seed % starts, episode)  # each environment has its own seeds
+        if len(episodes) == starts:
+            break
+    return [episodes[start] for start in range(starts)]
 
 
 def _actor(source: Source, config: TeachConfig, task: TaskInfo) -> Actor:
@@ -167,13 +199,10 @@ def _actor(source: Source, config: TeachConfig, task: TaskInfo) -> Actor:
         DataError: the file is damaged, or the policy is of another environment.
     """
     if source.path.suffix == ".onnx":
-        return _onnx_actor(source.path)
+        return _onnx_actor(source.path, task)
     path = source.path / POLICY_NAME if (source.path / POLICY_NAME).exists() else source.path
     state = read_policy(path)
-    if source.run is not None:
-        config = source.run.config
-    else:
-        config = replace(config, **_settings(path, state))
+    config = source.run.config if source.run else replace(config, **_settings(path, state))
     try:
         with contextlib.closing(make_vector_env(task, 1, 0)) as envs:
             agent: Agent = make_agent(config, envs)
@@ -199,17 +228,23 @@ def _settings(path: Path, state: State) -> dict[str, Any]:
     return {"agent": "sac" if is_sac else "ppo", "agent_settings": settings}
 
 
-def _onnx_actor(path: Path) -> Actor:
+def _onnx_actor(path: Path, task: TaskInfo) -> Actor:
+    """Return a function that runs a network; its first output must be the action."""
     runtime = require_extra("onnxruntime", f"the policy {path}", "onnx")
+    space = task.action_space
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        given = session.get_inputs()[0]
+        single = given.type == "tensor(float)"
+
+        def act(observations: NDArray[Any]) -> NDArray[Any]:
+            rows = observations.astype(np.float32) if single else observations
+            actions = np.array([session.run(None, {given.name: row[None]})[0][0] for row in rows])
+            if isinstance(space, Box):
+                actions = np.clip(actions, space.low, space.high)
+            return actions.reshape(-1, *space.shape).astype(space.dtype)
+
+        act(np.zeros((2, *task.observation_space.shape), task.observation_space.dtype))
     except Exception as error:  # onnxruntime raises many kinds
-        raise DataError(f"{path} is not a readable ONNX file: {one_line(error)}") from error
-    given = session.get_inputs()[0]
-    as_given = np.float32 if given.type == "tensor(float)" else None
-
-    def act(observations: NDArray[Any]) -> NDArray[Any]:
-        actions: NDArray[Any] = session.run(None, {given.name: observations.astype(as_given or observations.dtype)})[0]
-        return actions
-
+        raise DataError(f"{path} is not an ONNX policy for {task.env_id}: {one_line(error)}") from error
     return act

@@ -1,15 +1,17 @@
 """Ranking of policies by answers: Bradley-Terry strengths, their uncertainty, and what to ask next."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Verdict = Literal["not worse", "worse", "undecided"]
 
 PRIOR_STD = 3.0
 """Standard deviation of the strengths' normal prior, which keeps them finite if a policy always wins."""
@@ -29,12 +31,16 @@ class Answer:
         policies: indices of the policies that the items show.
         implied: probability that the first of two items is better, by their indices.
         start: the start state of the films.
+        question: the question's UUID.
+        reason: the labeler's own words; may be empty.
     """
 
     labeler: str
     policies: tuple[int, ...]
     implied: Mapping[tuple[int, int], float]
     start: int = 0
+    question: str = ""
+    reason: str = ""
 
     def wins(self, count: int) -> Floats:
         """Return how often each of ``count`` policies beat each other one, ``(count, count)``.
@@ -57,8 +63,7 @@ def fit_strengths(wins: Floats, start: Floats | None = None) -> tuple[Floats, Fl
         wins: ``(..., k, k)``; ``wins[i, j]`` is the number of times that i beat j.
 
     Returns:
-        Strengths ``(..., k)``, which add up to 0, and the covariance of their posterior distribution (Laplace's
-        approximation), ``(..., k, k)``. Policy i beats j with probability ``sigmoid(s[i] - s[j])``.
+        Strengths ``(..., k)``, which add up to 0, and Laplace's approximation of their covariance. Policy i beats j with probability ``sigmoid(s[i] - s[j])``.
     """
     played = wins + wins.swapaxes(-1, -2)
     strengths = np.zeros(wins.shape[:-1]) if start is None else np.broadcast_to(start, wins.shape[:-1])
@@ -78,60 +83,102 @@ def fit_strengths(wins: Floats, start: Floats | None = None) -> tuple[Floats, Fl
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ranking of ``k`` policies.
+    """Ranking of ``k`` policies by the answers that compare some of them.
 
     Attributes:
         wins: number of times that each policy beat each other one, ``(k, k)``; a tie is half a win.
         strengths: Bradley-Terry strengths, in nats; they add up to 0.
         covariance: covariance of the strengths according to the model, ``(k, k)``.
-        resampled: covariance of the strengths in bootstrap samples of labelers and their answers.
     """
 
+    answers: Sequence[Answer]
     wins: Floats
     strengths: Floats
     covariance: Floats
-    resampled: Floats
-    answers: int
-    labelers: int
 
     @classmethod
-    def of(cls, answers: Sequence[Answer], count: int, seed: int = 0) -> "Ranking":
-        """Rank ``count`` policies; answers that compare nothing are ignored."""
+    def of(cls, answers: Sequence[Answer], count: int) -> "Ranking":
+        """Rank ``count`` policies."""
         answers = [answer for answer in answers if answer.implied]
-        each = np.array([answer.wins(count) for answer in answers]).reshape(-1, count, count)
-        strengths, covariance = fit_strengths(each.sum(0))
-        labelers = [answer.labeler for answer in answers]
-        draws = _bootstrap(labelers, np.random.default_rng(seed)) @ each.reshape(len(each), -1)
-        again, _ = fit_strengths(draws.reshape(-1, count, count), strengths)
-        resampled = np.cov(again, rowvar=False)
-        return cls(each.sum(0), strengths, covariance, resampled, len(answers), len(set(labelers)))
+        wins = sum((answer.wins(count) for answer in answers), np.zeros((count, count)))
+        return cls(answers, wins, *fit_strengths(wins))
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Variance of the difference of each two strengths, and on the diagonal of each strength, ``(k, k)``.
+
+        The largest of three: the model's, which is right if there are few answers, and those of bootstrap
+        samples of the labelers and of the start states, which are right if these differ.
+        """
+        found = [_between(self.covariance)]
+        each = np.array([answer.wins(len(self.wins)) for answer in self.answers]).reshape(-1, self.wins.size)
+        for groups in (
+            [answer.labeler for answer in self.answers],
+            [answer.start for answer in self.answers],
+        ):
+            draws = _bootstrap(groups, np.random.default_rng(0)) @ each
+            again, _ = fit_strengths(draws.reshape(-1, *self.wins.shape), self.strengths)
+            found.append(_between(np.cov(again, rowvar=False)))
+        largest: Floats = np.maximum.reduce(found)
+        return largest
 
     @property
     def half_widths(self) -> Floats:
         """Distance from each strength to the ends of its 95% interval, ``(k,)``."""
-        variance = np.maximum(np.diag(self.covariance), np.diag(self.resampled))
-        return _NORMAL_95 * np.sqrt(variance)
+        widths: Floats = _NORMAL_95 * np.sqrt(np.diag(self.variances))
+        return widths
 
     @cached_property
-    def differences(self) -> tuple[Floats, Floats]:
-        """Difference of the strengths of each two policies, and how large it must be to claim an order.
+    def bounds(self) -> Floats:
+        """How much each two strengths must differ to claim an order, ``(k, k)``.
 
         The bounds hold for all pairs at once, and however often one looks: they are those of a normal mixture
-        (Robbins 1970) with a Bonferroni correction. The variance is the larger of the model's, which is right
-        if there are few answers, and the bootstrap's, which is right if labelers differ.
+        (Robbins 1970) with a Bonferroni correction.
         """
-        variance = np.maximum(_between(self.covariance), _between(self.resampled))
-        count = len(self.strengths)
-        variance += np.eye(count)  # a policy isn't compared with itself
-        growth = 2 * math.log(count * (count - 1) / 2 / _ERROR) + np.log1p(_EFFECT**2 / variance)
-        bounds = np.sqrt(variance * (1 + variance / _EFFECT**2) * growth)
-        return self.strengths[:, None] - self.strengths[None, :], bounds
+        count, variances = len(self.strengths), self.variances
+        growth = 2 * math.log(count * (count - 1) / 2 / _ERROR) + np.log1p(_EFFECT**2 / variances)
+        found: Floats = np.sqrt(variances * (1 + variances / _EFFECT**2) * growth)
+        return found
+
+    @property
+    def differences(self) -> Floats:
+        """By how much the strength of policy i exceeds that of j, ``(k, k)``."""
+        found: Floats = self.strengths[:, None] - self.strengths
+        return found
 
     @property
     def better(self) -> NDArray[np.bool_]:
         """Whether policy i is better than j with 95% confidence in all such claims together, ``(k, k)``."""
-        differences, bounds = self.differences
-        return differences > bounds
+        claims: NDArray[np.bool_] = self.differences > self.bounds
+        return claims
+
+    def verdicts(self, base: int, margin: float) -> dict[int, Verdict]:
+        """Return for each other policy whether it is worse than ``base``.
+
+        Args:
+            margin: by how much the probability of beating ``base`` may be below one half.
+        """
+        least = -math.log((0.5 + margin) / (0.5 - margin))
+        found: dict[int, Verdict] = {}
+        for other in set(range(len(self.strengths))) - {base}:
+            difference, bound = self.differences[other, base], self.bounds[other, base]
+            is_fine, is_worse = difference - bound >= least, difference + bound < least
+            found[other] = "not worse" if is_fine else "worse" if is_worse else "undecided"
+        return found
+
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """How often two answers to a question agree on two items, and how many pairs of answers there are."""
+        by_question: dict[str, list[Answer]] = {}
+        for answer in self.answers:
+            by_question.setdefault(answer.question, []).append(answer)
+        pairs = [
+            (one.implied[items], other.implied[items])
+            for answers in by_question.values()
+            for one, other in combinations(answers, 2)
+            for items in one.implied.keys() & other.implied.keys()
+        ]
+        return sum(np.sign(one - 0.5) == np.sign(other - 0.5) for one, other in pairs), len(pairs)
 
     @property
     def ranks(self) -> list[tuple[int, int]]:
@@ -145,7 +192,11 @@ class Ranking:
         return max(worst - best for best, worst in self.ranks)
 
     def next_question(
-        self, size: int, asked: Sequence[Sequence[int]], random: np.random.Generator, base: int | None = None
+        self,
+        size: int,
+        waiting: Iterable[Sequence[int]],
+        random: np.random.Generator,
+        base: int | None = None,
     ) -> tuple[int, ...]:
         """Choose the policies to ask about next: those whose answer says most about the ranking.
 
@@ -154,7 +205,7 @@ class Ranking:
 
         Args:
             size: number of items.
-            asked: policies of the questions that are waiting for an answer.
+            waiting: policies of the questions that wait for an answer.
             base: index of the only policy whose differences matter; None if all do.
         """
         pairs = list(combinations(range(len(self.strengths)), 2))
@@ -164,8 +215,8 @@ class Ranking:
         differences = contrasts @ self.strengths
         chance = _sigmoid(differences)
         information = chance * (1 - chance)
-        waiting = [pairs.index(pair) for items in asked for pair in combinations(sorted(items), 2)]
-        expected = np.bincount(waiting, minlength=len(pairs)) * information * 2 / size
+        asked = [pairs.index(pair) for items in waiting for pair in combinations(sorted(items), 2)]
+        expected = np.bincount(asked, minlength=len(pairs)) * information * 2 / size
         precision = np.linalg.inv(self.covariance) + (contrasts.T * expected) @ contrasts
         together = contrasts @ np.linalg.inv(precision) @ contrasts.T
         variance = np.diag(together)
@@ -174,42 +225,25 @@ class Ranking:
             doubt = np.array([float(base in pair) for pair in pairs])
         shrinking = together**2 / variance[:, None] * information / (1 + information * variance)
         values = doubt @ shrinking * (1 + 1e-9 * random.random(len(pairs)))
-        return _most_valuable(dict(zip(pairs, values, strict=True)), size)
+        worth = dict(zip(pairs, values.tolist(), strict=True))
+        groups = combinations(range(len(self.strengths)), size)
+        return max(groups, key=lambda items: sum(worth[pair] for pair in combinations(items, 2)))
 
 
-def _most_valuable(values: Mapping[tuple[int, int], float], size: int) -> tuple[int, ...]:
-    """Return the pair of the highest value, and add policies one by one to have the highest sum."""
-    chosen = list(max(values, key=lambda pair: values[pair]))
-    others = {policy for pair in values for policy in pair}.difference(chosen)
-    while len(chosen) < size:
-        best = max(
-            sorted(others), key=lambda new: sum(values[min(new, old), max(new, old)] for old in chosen)
-        )
-        others.remove(best)
-        chosen.append(best)
-    return tuple(chosen)
-
-
-def _bootstrap(labelers: Sequence[str], random: np.random.Generator) -> Floats:
-    """Return how often each answer is in each sample of labelers, and of each labeler's answers.
-
-    Answers are resampled too, because a few labelers' answers say little about how much labelers differ.
-    """
-    names = sorted(set(labelers))
-    if not names:
+def _bootstrap(groups: Sequence[str | int], random: np.random.Generator) -> Floats:
+    """Return how often each answer is in each sample of groups."""
+    names, own = np.unique(groups, return_inverse=True)
+    if not len(names):
         return np.zeros((DRAWS, 0))
     drawn = random.multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)
-    weights = np.zeros((DRAWS, len(labelers)))
-    for name, times in zip(names, drawn.T, strict=True):
-        own = np.flatnonzero([each == name for each in labelers])
-        weights[:, own] = random.multinomial(times * len(own), np.full(len(own), 1 / len(own)))
+    weights: Floats = drawn[:, own].astype(np.float64)
     return weights
 
 
 def _between(covariance: Floats) -> Floats:
-    """Return the variance of the difference of each two strengths."""
+    """Return the variance of the difference of each two strengths, and on the diagonal of each strength."""
     own = np.diag(covariance)
-    variance: Floats = own[:, None] + own[None, :] - 2 * covariance
+    variance: Floats = own[:, None] + own - 2 * covariance + np.diag(own)
     return variance
 
 
