@@ -1,17 +1,15 @@
 """Simulated studies of ``teach compare``: do its intervals hold, and how many answers do its questions save?
 
-``python benchmarks/compare_policies.py`` trains PPO on ShortHopper, takes six policies of it at growing numbers
-of steps, films nothing but sums the rewards of what films would show, and repeats studies with scripted labelers.
-``--returns FILE`` reuses the returns of an earlier call. One line of JSON for each row goes to
-``compare_policies.jsonl``.
+``python benchmarks/compare_policies.py`` trains PPO on ShortHopper, keeps six policies of it, and repeats
+studies in which scripted labelers see the returns of what films would show. It prints and appends one line of
+JSON for each row to ``compare_policies.jsonl``. ``--run DIR`` reuses the policies of an earlier call.
 """
 
 import argparse
 import json
 import shutil
-import statistics
-import tempfile
-import uuid
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,15 +18,21 @@ from numpy.typing import NDArray
 
 from teacher.queries.kinds import KINDS
 from teacher.queries.kinds.base import Kind
+from teacher.runs.policies import config_for, play, read_sources
 from teacher.runs.ranking import Answer, Ranking
 from teacher.settings.teachers import Answerer, ErrorModel
+from teacher.training.parts import task_of
 
 STEPS = (4_000, 20_000, 40_000, 80_000, 160_000, 320_000)
-STARTS = 20
+STARTS, SECONDS = 20, 5.0
 LABELERS = 6
 WIDTHS = (3, 2, 1, 0)
 PANELS = {"10%": [0.1] * LABELERS, "30%": [0.3] * LABELERS, "10% and 30%": [0.1, 0.3] * (LABELERS // 2)}
-LIMIT = 4000
+ROWS = [
+    *(("pair", adaptive, panel) for panel in PANELS for adaptive in (True, False)),
+    *((kind, adaptive, "10% and 30%") for kind in ("graded", "best_worst") for adaptive in (True, False)),
+]
+LIMIT = 3000
 _EVERY = 10  # answers between two looks
 
 Returns = NDArray[np.float64]
@@ -69,3 +73,70 @@ def study(
             if ranking.width <= width:
                 needed.setdefault(width, len(answers))
     return held, needed
+
+
+def trained(folder: Path) -> list[str]:
+    """Train a run, and return copies of its checkpoint after each number of steps."""
+    teach, run = [sys.executable, "-m", "teacher"], folder / "ShortHopper-v1" / "ppo"
+    begin = [
+        "-p",
+        "rl",
+        "-e",
+        "ShortHopper-v1",
+        "-n",
+        "ppo",
+        "--agent",
+        "ppo",
+        "--runs_dir",
+        str(folder),
+        "--no_videos",
+    ]
+    for steps in STEPS:
+        copy = run / f"step-{steps}.npz"
+        if not copy.exists():
+            options = ["--resume", str(run)] if run.exists() else begin
+            subprocess.run([*teach, *options, "-t", str(steps)], check=True, stdout=subprocess.DEVNULL)
+            shutil.copyfile(run / "checkpoint.npz", copy)
+    return [str(run / f"step-{steps}.npz") for steps in STEPS]
+
+
+def returns_of(policies: Sequence[str]) -> Returns:
+    """Return the returns of what films show, by policy and start state."""
+    sources = read_sources(policies)
+    config = config_for(sources, None)
+    assert config is not None
+    task = task_of(config)
+    shown = round(SECONDS * task.fps)
+    played = [play(source, config, task, STARTS, seed=0) for source in sources]
+    return np.array([[episode.true_rewards[:shown].sum() for episode in episodes] for episodes in played])
+
+
+def main() -> None:
+    """Run all simulated studies, and write their results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, default=Path("compare_policies_runs"))
+    parser.add_argument("--studies", type=int, default=100)
+    given = parser.parse_args()
+    returns = returns_of(trained(given.run))
+    print(f"mean returns: {', '.join(f'{mean:.0f}' for mean in returns.mean(1))}", flush=True)
+    for name, adaptive, panel in ROWS:
+        results = [
+            study(returns, KINDS[name], PANELS[panel], seed, adaptive=adaptive)
+            for seed in range(given.studies if adaptive else given.studies // 5)
+        ]
+        needed = {width: [found.get(width, LIMIT) for _, found in results] for width in WIDTHS}
+        row = {
+            "kind": name,
+            "mistakes": panel,
+            "questions": "adaptive" if adaptive else "random",
+            "studies": len(results),
+            "held": sum(held for held, _ in results),
+            "answers": {width: round(float(np.mean(counts))) for width, counts in needed.items()},
+        }
+        print(json.dumps(row), flush=True)
+        with Path(__file__).with_suffix(".jsonl").open("a") as file:
+            file.write(f"{json.dumps(row)}\n")
+
+
+if __name__ == "__main__":
+    main()

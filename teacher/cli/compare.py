@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             verdicts = {} if base is None else asking.ranking.verdicts(base, options.margin)
             said = {at: f"{verdict} than {options.against}" for at, verdict in verdicts.items()}
             report = Report.of(study, options.prompt, asking.over, asking.ranking, said)
-            console.print(report.table(), *report.sentences, sep="\n")
+            console.print(*report.for_terminal(), sep="\n")
             for line in report.write(folder):
                 console.print(line)
         is_fine = all(verdict == "not worse" for verdict in verdicts.values())

@@ -63,7 +63,9 @@ def convert(film: Path, path: Path, fps: int, seconds: float, size: int) -> None
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode != 0 or not part.stat().st_size:
                 words = done.stderr.decode(errors="replace").strip().splitlines()
-                raise RenderError(f"{film} is not a readable film: {words[-1] if words else 'no frames'}")
+                raise RenderError(
+                    f"{film} is not a readable film: {(words or ['no frames'])[-1].rpartition('] ')[2]}"
+                )
     except OSError as error:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
 

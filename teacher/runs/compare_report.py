@@ -1,14 +1,15 @@
 """Report on a comparison of policies: for the terminal, as JSON, as an image and as a page with the films."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote
 
-import msgspec
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
 from teacher.errors import ConfigError, pluralize
 from teacher.extras import require_extra
@@ -53,7 +54,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Report:
-    """What ``report.json`` contains.
+    """Content of ``report.json``.
 
     Attributes:
         policies: best first.
@@ -118,7 +119,7 @@ class Report:
 
     @property
     def sentences(self) -> Sequence[str]:
-        """What the answers show, and what they don't."""
+        """Sentences that say what the answers show, and what they don't."""
         names = [each.name for each in self.policies]
         open_pairs = [
             f"{one} and {other}" for one, other in pairwise(names)
@@ -135,34 +136,39 @@ class Report:
             _NOTES,
         ]
 
-    def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table of policies: its head, and its rows."""
-        wins = [f"over {each.name}" for each in self.policies]
-        body = [
+    def tables(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the rows of the table of policies and of that of wins, each with its head."""
+        ranked = [
             [
                 "–".join(map(str, sorted({*each.place}))),
                 each.name,
                 f"{each.strength:+.2f}",
                 f"{each.interval[0]:+.2f} to {each.interval[1]:+.2f}",
                 "" if each.chosen is None else f"{each.chosen:.0%}",
-                *("" if own == at else f"{won:g}" for own, won in enumerate(self.wins[at])),
             ]
-            for at, each in enumerate(self.policies)
+            for each in self.policies
         ]
-        return ["place", "policy", "strength", "95% interval", "chosen", *wins], body
+        names = [each.name for each in self.policies]
+        wins = [
+            [name, *("" if own == at else f"{won:g}" for own, won in enumerate(self.wins[at]))]
+            for at, name in enumerate(names)
+        ]
+        return [["place", "policy", "strength", "95% interval", "chosen"], *ranked], [["over", *names], *wins]
 
-    def table(self) -> Table:
-        """Return the table of policies for a terminal."""
-        head, body = self.rows()
-        table = Table(*head, box=None, pad_edge=False)
-        for row in body:
-            table.add_row(*row)
-        return table
+    def for_terminal(self) -> Iterator[Table | str]:
+        """Yield the tables and sentences to print."""
+        for head, *body in self.tables():
+            table = Table(*(Column(word, no_wrap=True) for word in head), box=None, pad_edge=False)
+            for row in body:
+                table.add_row(*row)
+            yield table
+            yield ""
+        yield from self.sentences
 
     def write(self, folder: Path) -> Iterator[str]:
         """Write ``report.json``, ``report.png`` and ``report.html``; yield lines that say so."""
         with saved(folder / "report.json", "report.json") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(asdict(self))))
+            file.write(json.dumps(asdict(self), indent=1).encode())
         try:
             draw(self, folder / "report.png")
         except ConfigError as error:  # without matplotlib
@@ -172,28 +178,30 @@ class Report:
         yield f"Report with all films: {folder / 'report.html'} (also report.json, report.png)"
 
     def _page(self) -> str:
-        head, body = self.rows()
-        rows = [_row("th", head), *(_row("td", row) for row in body)]
-        reasons = [_row("td", [each.labeler, each.said, each.text]) for each in self.reasons]
+        tables = [_table(head, body) for head, *body in self.tables()]
+        told = [[each.labeler, each.said, each.text] for each in self.reasons]
+        reasons = f"<h2>Reasons</h2>{_table(['labeler', 'answer', 'reason'], told)}" if told else ""
         films = [
             f"<h3>{escape(each.name)}</h3><p><small>{escape(each.source)}</small></p>"
             + "".join(
-                f'<video src="{escape(file)}" controls loop muted></video> ' for file in self.films[each.name]
+                f'<video src="{quote(file)}" controls loop muted></video> ' for file in self.films[each.name]
             )
             for each in self.policies
         ]
         return (
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(self.prompt)}</title>'
-            f"<style>{_STYLE}</style><h1>{escape(self.prompt)}</h1><table>{''.join(rows)}</table>"
+            f"<style>{_STYLE}</style><h1>{escape(self.prompt)}</h1>{tables[0]}"
             + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
             + '<img src="report.png" alt="Strengths, and how often each policy was chosen">'
-            + (f"<h2>Reasons</h2><table>{''.join(reasons)}</table>" if reasons else "")
+            + f"<h2>How often each policy was chosen over the others</h2>{tables[1]}{reasons}"
             + f"<h2>Films</h2>{''.join(films)}</html>\n"
         )
 
 
-def _row(cell: str, words: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{cell}>{escape(word)}</{cell}>' for word in words)}</tr>"
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    rows = [("th", head), *(("td", row) for row in body)]
+    lines = ("".join(f"<{cell}>{escape(word)}</{cell}>" for word in row) for cell, row in rows)
+    return f"<table><tr>{'<tr>'.join(lines)}</table>"
 
 
 def _reason(answer: Answer, study: Study) -> Reason:

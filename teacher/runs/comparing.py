@@ -61,7 +61,7 @@ class Asked:
 
 @dataclass
 class Study:
-    """What a study's folder keeps, so that the same command continues it.
+    """Content of a study's folder, with which the same command continues it.
 
     Attributes:
         fixed: settings that films and answers depend on, which can't change.
@@ -105,9 +105,13 @@ def open_study(folder: Path, sources: Sequence[Source], options: CompareOptions,
                 "command that started it, or choose another name with -n"
             )
         return study
-    if len(sources) < KINDS[options.feedback].size:
+    kind, given = KINDS[options.feedback], f"--feedback {options.feedback}"
+    if not kind.compares_own_items:
+        raise ConfigError(f"{given}: its answers don't say which of two films is better; choose another kind")
+    if kind.size > 2 and len(sources) <= kind.size:
         raise ConfigError(
-            f"--feedback {options.feedback}: expected four or more policies, got {len(sources)}"
+            f"{given}: expected {kind.size + 1} or more policies, got {len(sources)}; an answer about "
+            f"{kind.size} says nothing about those in the middle"
         )
     config, starts = config_for(sources, options.env_id), count_starts(sources, options.starts)
     clips = []
@@ -151,7 +155,7 @@ class Asking:
         self._study, self._folder, self._options, self._console = study, folder, options, console
         self._kind = KINDS[options.feedback]
         self._base = options.index_against(study.names)
-        self._random = np.random.default_rng()
+        self._random = np.random.default_rng((options.seed, len(study.questions)))
         self._seen = -1
 
     @property

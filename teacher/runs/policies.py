@@ -242,9 +242,9 @@ def _onnx_actor(path: Path, task: TaskInfo) -> Actor:
             actions = np.array([session.run(None, {given.name: row[None]})[0][0] for row in rows])
             if isinstance(space, Box):
                 actions = np.clip(actions, space.low, space.high)
-            return actions.reshape(-1, *space.shape).astype(space.dtype)
+            return actions.reshape(-1, *(space.shape or ())).astype(space.dtype)
 
-        act(np.zeros((2, *task.observation_space.shape), task.observation_space.dtype))
+        act(np.zeros((2, *(task.observation_space.shape or ())), task.observation_space.dtype))
     except Exception as error:  # onnxruntime raises many kinds
         raise DataError(f"{path} is not an ONNX policy for {task.env_id}: {one_line(error)}") from error
     return act

@@ -20,7 +20,7 @@ DRAWS = 400
 _NORMAL_95 = 1.96
 _ERROR = 0.05
 _EFFECT = 1.0  # difference of strengths that takes the fewest answers to detect
-_STEPS, _LONGEST_STEP, _CONVERGED = 50, 2.0, 1e-9
+_STEPS, _LONGEST_STEP, _CONVERGED, _STIFF = 50, 2.0, 1e-9, 1e6
 
 
 @dataclass(frozen=True)
@@ -56,29 +56,40 @@ class Answer:
         return wins * (len(self.policies) - 1) / max(1, len(self.implied))
 
 
-def fit_strengths(wins: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+def fit_strengths(
+    wins: Floats, start: Floats | None = None, contrasts: Floats | None = None, gap: float = 0.0
+) -> tuple[Floats, Floats]:
     """Fit the Bradley-Terry model with a normal prior, by Newton's method.
 
     Args:
         wins: ``(..., k, k)``; ``wins[i, j]`` is the number of times that i beat j.
+        contrasts: differences of strengths that must equal ``gap``, ``(..., k)``; None for a free fit.
 
     Returns:
-        Strengths ``(..., k)``, which add up to 0, and Laplace's approximation of their covariance. Policy i beats j with probability ``sigmoid(s[i] - s[j])``.
+        Strengths ``(..., k)``, which add up to 0 in a free fit, and the information about them
+        (the precision of Laplace's approximation). Policy i beats j with probability
+        ``sigmoid(s[i] - s[j])``.
     """
+    size = wins.shape[-1]
+    fixed = np.zeros((1, size)) if contrasts is None else contrasts
+    strengths = np.broadcast_to(
+        0.0 if start is None else start, np.broadcast_shapes(wins.shape[:-1], fixed.shape)
+    )
     played = wins + wins.swapaxes(-1, -2)
-    strengths = np.zeros(wins.shape[:-1]) if start is None else np.broadcast_to(start, wins.shape[:-1])
-    prior = np.eye(wins.shape[-1]) / PRIOR_STD**2
     for _ in range(_STEPS):
         chance = _sigmoid(strengths[..., :, None] - strengths[..., None, :])
-        gradient = (wins - played * chance).sum(-1) - strengths / PRIOR_STD**2
-        information = played * chance * (1 - chance)
-        precision = prior + information.sum(-1)[..., None] * np.eye(wins.shape[-1]) - information
-        step = np.linalg.solve(precision, gradient[..., None])[..., 0]
+        off = gap - (fixed * strengths).sum(-1, keepdims=True)
+        gradient = (wins - played * chance).sum(-1) - strengths / PRIOR_STD**2 + _STIFF * off * fixed
+        pairs = played * chance * (1 - chance)
+        information = (pairs.sum(-1)[..., None] + PRIOR_STD**-2) * np.eye(size) - pairs
+        stiff = information + _STIFF * fixed[..., :, None] * fixed[..., None, :]
+        step = np.linalg.solve(stiff, gradient[..., None])[..., 0]
         longest = np.abs(step).max(-1, keepdims=True)
         strengths = strengths + step * np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, _CONVERGED))
         if longest.max() < _CONVERGED:
             break
-    return strengths, np.linalg.inv(precision)
+    shape = wins.shape[:-1] if contrasts is None else strengths.shape
+    return strengths.reshape(shape), information.reshape(*shape, size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +99,13 @@ class Ranking:
     Attributes:
         wins: number of times that each policy beat each other one, ``(k, k)``; a tie is half a win.
         strengths: Bradley-Terry strengths, in nats; they add up to 0.
-        covariance: covariance of the strengths according to the model, ``(k, k)``.
+        information: information about the strengths according to the model, ``(k, k)``.
     """
 
     answers: Sequence[Answer]
     wins: Floats
     strengths: Floats
-    covariance: Floats
+    information: Floats
 
     @classmethod
     def of(cls, answers: Sequence[Answer], count: int) -> "Ranking":
@@ -110,7 +121,7 @@ class Ranking:
         The largest of three: the model's, which is right if there are few answers, and those of bootstrap
         samples of the labelers and of the start states, which are right if these differ.
         """
-        found = [_between(self.covariance)]
+        found = [self._variances]
         each = np.array([answer.wins(len(self.wins)) for answer in self.answers]).reshape(-1, self.wins.size)
         for groups in (
             [answer.labeler for answer in self.answers],
@@ -123,22 +134,39 @@ class Ranking:
         return largest
 
     @property
+    def _variances(self) -> Floats:
+        return _between(np.linalg.inv(self.information).astype(np.float64))
+
+    @property
     def half_widths(self) -> Floats:
         """Distance from each strength to the ends of its 95% interval, ``(k,)``."""
         widths: Floats = _NORMAL_95 * np.sqrt(np.diag(self.variances))
         return widths
 
-    @cached_property
-    def bounds(self) -> Floats:
-        """How much each two strengths must differ to claim an order, ``(k, k)``.
+    def evidence(self, gap: float = 0.0) -> Floats:
+        """Return whether the strength of policy i exceeds that of j by more than ``gap``, ``(k, k)``.
 
-        The bounds hold for all pairs at once, and however often one looks: they are those of a normal mixture
-        (Robbins 1970) with a Bonferroni correction.
+        Above 1, it does, and below -1, it doesn't, with 95% confidence in all such claims together, however
+        often one looks: this is the likelihood ratio in proportion to what a normal mixture (Robbins 1970)
+        with a Bonferroni correction demands. Unlike a standard error, it also works if a policy always wins.
+        It is reduced by as much as the bootstrap's variance exceeds the model's.
         """
-        count, variances = len(self.strengths), self.variances
-        growth = 2 * math.log(count * (count - 1) / 2 / _ERROR) + np.log1p(_EFFECT**2 / variances)
-        found: Floats = np.sqrt(variances * (1 + variances / _EFFECT**2) * growth)
+        size = len(self.strengths)
+        contrasts = np.eye(size)[:, None] - np.eye(size)
+        strengths, information = fit_strengths(self.wins, self.strengths, contrasts, gap)
+        ratio = 2 * (self._log_likelihood(self.strengths) - self._log_likelihood(strengths))
+        inverse = np.linalg.inv(information) @ contrasts[..., None]
+        variance = (contrasts * inverse[..., 0]).sum(-1) + np.eye(size)
+        growth = 2 * math.log(max(1, size * (size - 1) / 2) / _ERROR) + np.log1p(_EFFECT**2 / variance)
+        robust = ratio * self._variances / self.variances
+        found: Floats = np.sign(self.differences - gap) * robust / (growth * (1 + variance / _EFFECT**2))
         return found
+
+    def _log_likelihood(self, strengths: Floats) -> Floats:
+        """Return the logarithm of the posterior density of strengths ``(..., k)``, up to a constant."""
+        losing = np.logaddexp(0.0, strengths[..., None, :] - strengths[..., :, None])
+        likelihood: Floats = -(self.wins * losing).sum((-1, -2)) - (strengths**2).sum(-1) / 2 / PRIOR_STD**2
+        return likelihood
 
     @property
     def differences(self) -> Floats:
@@ -146,10 +174,10 @@ class Ranking:
         found: Floats = self.strengths[:, None] - self.strengths
         return found
 
-    @property
+    @cached_property
     def better(self) -> NDArray[np.bool_]:
-        """Whether policy i is better than j with 95% confidence in all such claims together, ``(k, k)``."""
-        claims: NDArray[np.bool_] = self.differences > self.bounds
+        """Return True where policy i is better than j, with 95% confidence in all claims together."""
+        claims: NDArray[np.bool_] = self.evidence() > 1
         return claims
 
     def verdicts(self, base: int, margin: float) -> dict[int, Verdict]:
@@ -158,17 +186,14 @@ class Ranking:
         Args:
             margin: by how much the probability of beating ``base`` may be below one half.
         """
-        least = -math.log((0.5 + margin) / (0.5 - margin))
-        found: dict[int, Verdict] = {}
-        for other in set(range(len(self.strengths))) - {base}:
-            difference, bound = self.differences[other, base], self.bounds[other, base]
-            is_fine, is_worse = difference - bound >= least, difference + bound < least
-            found[other] = "not worse" if is_fine else "worse" if is_worse else "undecided"
-        return found
+        evidence = self.evidence(-math.log((0.5 + margin) / (0.5 - margin)))[:, base]
+        said: dict[bool, Verdict] = {True: "not worse", False: "worse"}
+        others = set(range(len(self.strengths))) - {base}
+        return {at: said[bool(evidence[at] > 0)] if abs(evidence[at]) > 1 else "undecided" for at in others}
 
     @property
     def agreement(self) -> tuple[int, int]:
-        """How often two answers to a question agree on two items, and how many pairs of answers there are."""
+        """Return the number of pairs of answers to a question that agree on two items, and of all pairs."""
         by_question: dict[str, list[Answer]] = {}
         for answer in self.answers:
             by_question.setdefault(answer.question, []).append(answer)
@@ -217,7 +242,7 @@ class Ranking:
         information = chance * (1 - chance)
         asked = [pairs.index(pair) for items in waiting for pair in combinations(sorted(items), 2)]
         expected = np.bincount(asked, minlength=len(pairs)) * information * 2 / size
-        precision = np.linalg.inv(self.covariance) + (contrasts.T * expected) @ contrasts
+        precision = self.information + (contrasts.T * expected) @ contrasts
         together = contrasts @ np.linalg.inv(precision) @ contrasts.T
         variance = np.diag(together)
         doubt = np.array([math.erfc(z) for z in np.abs(differences) / np.sqrt(2 * variance)])
@@ -226,8 +251,14 @@ class Ranking:
         shrinking = together**2 / variance[:, None] * information / (1 + information * variance)
         values = doubt @ shrinking * (1 + 1e-9 * random.random(len(pairs)))
         worth = dict(zip(pairs, values.tolist(), strict=True))
-        groups = combinations(range(len(self.strengths)), size)
-        return max(groups, key=lambda items: sum(worth[pair] for pair in combinations(items, 2)))
+
+        def value(items: tuple[int, ...]) -> float:
+            middle = {
+                *sorted(items, key=lambda policy: self.strengths[policy])[1:-1]
+            }  # not compared in fours
+            return math.fsum(worth[pair] for pair in combinations(items, 2) if not middle.issuperset(pair))
+
+        return max(combinations(range(len(self.strengths)), size), key=value)
 
 
 def _bootstrap(groups: Sequence[str | int], random: np.random.Generator) -> Floats:
@@ -242,8 +273,10 @@ def _bootstrap(groups: Sequence[str | int], random: np.random.Generator) -> Floa
 
 def _between(covariance: Floats) -> Floats:
     """Return the variance of the difference of each two strengths, and on the diagonal of each strength."""
-    own = np.diag(covariance)
-    variance: Floats = own[:, None] + own - 2 * covariance + np.diag(own)
+    rows = covariance - covariance.mean(0)
+    centered = rows - rows.mean(1, keepdims=True)  # of strengths that add up to 0
+    own = np.diag(centered)
+    variance: Floats = own[:, None] + own - 2 * centered + np.diag(own)
     return variance
 
 

@@ -1,11 +1,12 @@
 """Options of ``teach compare``."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from teacher.errors import ConfigError
 from teacher.settings.addresses import SiteSettings
 from teacher.settings.checks import COUNT, MILLION, NOT_NEGATIVE, POSITIVE, SEED, Fits, check_fields, refuse
+from teacher.settings.options import KindName
 
 _NAME = Fits(
     "1 to 100 letters, digits, _ or -",
@@ -19,9 +20,9 @@ class CompareOptions(SiteSettings):
 
     name: Annotated[str, "name of the study; its folder is comparisons/NAME", _NAME, "-n"]
     prompt: Annotated[str, "the question that labelers see"] = "Which one does better?"
-    feedback: Annotated[
-        Literal["pair", "graded", "best_worst"], "what labelers choose; best_worst needs four policies"
-    ] = "pair"
+    feedback: Annotated[KindName, "what labelers choose; each answer must compare films with each other"] = (
+        "pair"
+    )
     reasons: Annotated[bool, "let labelers write why"] = False
     env_id: Annotated[str | None, "environment to film in (default: that of the runs)", "-e"] = None
     starts: Annotated[int | None, "start states from which each policy is filmed (default: 10)", COUNT] = None
