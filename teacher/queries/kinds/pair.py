@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import ClassVar
 
-from teacher.data.decisions import CANT_TELL
+from teacher.data.decisions import CANT_TELL, CERTAIN
 from teacher.data.ledger import Answered, Ledger
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
