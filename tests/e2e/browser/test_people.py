@@ -104,6 +104,8 @@ def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield "comparisons?state=leased", ".empty"
     yield "review?state=decided", ".answers"
     yield f"comparisons/{experiment.comparisons.latest('pk').uuid}", ".facts"
+    yield "", "#labelers table"
+    yield "settings", "form"
     yield "invites", ".person"
     yield "participants", ".participants"
     yield f"labelers/{Labeler.objects.get(name='mia').pk}", "form"
@@ -123,6 +125,28 @@ def test_researchers_pages_accessible(site: Site, busy: str, labeling: LabelingP
         page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         page.evaluate("for (const each of document.querySelectorAll('#said, #settle')) each.hidden = false")
         assert faults(page) == [], address
+        assert out_of_reach(page) == [], address
+
+
+def out_of_reach(page: Page) -> list[str]:
+    """List controls that Tab doesn't reach, or that don't show that they have the focus."""
+    page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+    for _ in range(page.evaluate(f"document.querySelectorAll('{CONTROLS}').length") + 2):
+        page.keyboard.press("Tab")
+        page.evaluate(
+            """{
+                const focused = document.activeElement;
+                const { outlineStyle, boxShadow } = getComputedStyle(focused);
+                if (outlineStyle !== "none" || boxShadow !== "none") focused.dataset.reached = "";
+            }"""
+        )
+    missed: list[str] = page.evaluate(
+        f"""[...document.querySelectorAll('{CONTROLS}')]
+            .filter((each) => !("reached" in each.dataset))
+            .filter((each) => each.checkVisibility({{ visibilityProperty: true }}))
+            .map((each) => each.outerHTML.slice(0, 200))"""
+    )
+    return missed
 
 
 def test_review_by_keys(site: Site, page: Page, labeling: LabelingPage) -> None:
@@ -151,6 +175,10 @@ def test_review_by_keys(site: Site, page: Page, labeling: LabelingPage) -> None:
     expect(page.locator(".pagination")).to_contain_text("1 / 2")
 
 
+CONTROLS = (
+    "a[href], summary, button:enabled, select:enabled, textarea:enabled, "
+    "input:enabled:not([type=hidden], [type=radio])"
+)
 PASSWORD = "a-long-enough-password"
 
 
