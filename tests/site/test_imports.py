@@ -28,8 +28,10 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
+from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.services.clip_store import clips_named
+from human_feedback_site.feedback.services.decisions import decide_anew
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import write_csv, write_parquet
@@ -97,7 +99,9 @@ def story(trainer: Trainer, invite: Invited) -> Exported:
     trainer.register()
     [lease] = you.lease()
     you.answer(lease, "cant_tell", shown_ms=5)
-    trainer.register()
+    trainer.register(reason="disagreement:3:2")
+    judged = Comparison.objects.filter(status="answered").earliest("pk")
+    moderation.settle(Comparison.objects.filter(pk=judged.pk), "equal", trainer.user)
     labels = Label.objects.values_list("status", flat=True)
     assert {"counted", "gold"} <= set(labels)
     return export()
@@ -111,6 +115,8 @@ def test_round_trip(trainer: Trainer, story: Exported, bring_back: BringBack) ->
     assert export() == story
     experiment = trainer.experiment
     assert (experiment.state, experiment.owner) == ("paused", trainer.user)
+    decide_anew(experiment, lock_comparisons(Comparison.objects.exclude(settled=None)))
+    assert Decision.objects.latest("seq").decision == "equal", "labelers did not answer it"
     you = Participation.objects.get(labeler__name="you")
     answered = Label.objects.filter(labeler__name="you", undo=None).count()
     assert you.answered == answered > 0
@@ -300,6 +306,13 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
     ("comparisons", "other content", {"step": 7}, "step: recorded as 100 for this comparison, found 7"),
     ("comparisons", "a likely decision", {"comparison": uuid4(), "probability": 2}, "probability must be"),
     ("comparisons", "gold that nobody knows", {"comparison": uuid4(), "status": "gold"}, "gold must contain"),
+    (
+        "comparisons",
+        "settled by a rating",
+        {"comparison": uuid4(), "settled": "5"},
+        "settled: 5 is no answer to pair",
+    ),
+    ("comparisons", "a bad reason", {"comparison": uuid4(), "reason": "why"}, "reason: why is none that"),
     ("comparisons", "no time", {"created_at": "2026-01-01T00:00:00"}, "created_at: expected a time"),
     ("labels", "an unknown comparison", {"comparison": uuid4()}, "there is no comparison"),
     ("labels", "another meaning", {"meaning": "cant_tell"}, "meaning: expected equal, found cant_tell"),

@@ -178,10 +178,10 @@ RESPONSES: Final[dict[str, Any]] = {
 COMPARISONS_CSV: Final = (
     "comparison,phase,step,priority,status,gold,wanted,n_labels,decision,probability,decided_at,"
     "first_key,second_key,first_return,second_return,created_at,kind,third_key,fourth_key,third_return,"
-    "fourth_return\r\n"
+    "fourth_return,reason,settled\r\n"
     f"{_COMPARISON},training,20480,1,answered,,1,1,first,1.0,2026-05-04T09:31:12.250000Z,"
     f"{_EXPERIMENT}/{_COMPARISON}/first.mp4,{_EXPERIMENT}/{_COMPARISON}/second.mp4,31.5,12.25,"
-    "2026-05-04T09:30:58.125000Z,pair,,,,\r\n"
+    "2026-05-04T09:30:58.125000Z,pair,,,,,disagreement:3:2,\r\n"
 )
 LABELS_CSV: Final = (
     "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,prompt_version,response_ms,shown_ms,"

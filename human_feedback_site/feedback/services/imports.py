@@ -1,5 +1,6 @@
 """Import of exported comparisons and labels: all or nothing, and safe to repeat."""
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Undo,
 )
+from human_feedback_site.feedback.models.comparisons import REASON
 from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.models.querysets import judgments, lock_comparisons
 from human_feedback_site.feedback.services import parts
@@ -366,6 +368,8 @@ def _add_comparisons(work: _Import, rows: Sequence[Row]) -> None:
             experiment=work.experiment,
             status=Comparison.Status.CANCELLED if row["comparison"] in cancelled else row["status"],
             clips_missing=row["comparison"] in gone,
+            reason=row.cells.get("reason") or "",
+            settled=row.cells.get("settled"),
             **{name: row[name] for name in ("gold", "wanted", "created_at")},
             **_described(row),
         )
@@ -402,11 +406,12 @@ def _is_sound(work: _Import, row: Row) -> bool:
     name, described = work.experiment.name, _described(row)
     kind = KINDS[described["kind"]]
     used, unused = _KEYS[: kind.size], _KEYS[kind.size :]
-    said = [(name, row[name]) for name in ("gold", "decision") if row[name] is not None]
+    reason = row.cells.get("reason") or ""
+    said = [(name, row.cells.get(name)) for name in ("gold", "decision", "settled")]
     foreign = [
         f"{column}: {value} is no answer to {kind.name}"
         for column, value in said
-        if value not in kind.answers
+        if value is not None and value not in kind.answers
     ]
     wrong = {
         f"{' and '.join(used)} must be clip keys under {name}/": not all(
@@ -414,6 +419,7 @@ def _is_sound(work: _Import, row: Row) -> bool:
         ),
         f"{', '.join(unused)} must be empty, as the kind is {kind.name}": any(map(described.get, unused)),
         "; ".join(foreign): bool(foreign),
+        f"reason: {reason} is none that trainers have": not re.match(REASON, reason),
         "status is gold, so the column gold must contain the answer": row["status"] == Comparison.Status.GOLD
         and row["gold"] is None,
         "decision and probability require decided_at": row["decided_at"] is None

@@ -90,6 +90,8 @@ COMPARISONS = Table(
         Column("fourth_key", Kind.TEXT, "fourth_key", nullable=True, optional=True),
         Column("third_return", Kind.NUMBER, "third_return", nullable=True, optional=True),
         Column("fourth_return", Kind.NUMBER, "fourth_return", nullable=True, optional=True),
+        Column("reason", Kind.TEXT, "reason", nullable=True, optional=True),
+        Column("settled", Kind.TEXT, "settled", nullable=True, optional=True),
     ),
     lambda experiment: Comparison.objects.filter(experiment=experiment),
 )
