@@ -10,6 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
@@ -108,10 +109,10 @@ def replaced_migrations() -> Mapping[tuple[str, str], tuple[str, str]]:
     return {old: new for new, migration in migrations for old in migration.replaces}
 
 
-def newer_migration() -> str | None:
+def newer_migration(connection: BaseDatabaseWrapper) -> str | None:
     """Return the name of an applied migration that this version of the site or of Django lacks, if any."""
     loader = MigrationLoader(None)
-    applied = MigrationRecorder(connections["default"]).applied_migrations().keys()
+    applied = MigrationRecorder(connection).applied_migrations().keys()
     unknown = applied - loader.disk_migrations.keys() - replaced_migrations().keys()
     return min((name for app, name in unknown if app in loader.migrated_apps), default=None)
 
@@ -126,7 +127,7 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
         raise BackupError("The database has unapplied migrations; run manage.py migrate first")
-    if newer := newer_migration():
+    if newer := newer_migration(connections["default"]):
         raise BackupError(
             f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
             "back up with that version"

@@ -37,7 +37,7 @@ class Command(DjangoCommand):
 
 def _refuse_other_releases(connection: BaseDatabaseWrapper) -> None:
     """Raise CommandError if a later version migrated the database, or a version between two releases."""
-    if newer := newer_migration():
+    if newer := newer_migration(connection):
         raise CommandError(
             f"The database was migrated by a newer version of RL-Teacher (migration {newer}); "
             "use that version."
