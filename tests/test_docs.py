@@ -39,7 +39,6 @@ from tests.waiting import completed
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 # The programs of these have tests of their own below, in a short form.
 RUN_BELOW = {"README.md", "datasets.md", "demonstrations.md", "environments.md", "python.md", "wrapper.md"}
-SHORTER = {"own-network.md": {"ask(pool, oracle, 100)": "ask(pool, oracle, 30)"}}
 
 
 def test_every_option_is_on_the_page_of_settings() -> None:
@@ -77,6 +76,13 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         target = (page.parent / path) if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors_of(target), link
+
+
+def test_the_documents_are_short() -> None:
+    """At most 30,000 words: say a thing once, and link to it."""
+    pages = [page for page in PAGES if page.parent.name in {"docs", "benchmarks"}]
+    pages += [README, ROOT / "CONTRIBUTING.md"]
+    assert sum(len(page.read_text().split()) for page in pages) <= 30_000
 
 
 def test_pictures_are_small_enough_to_load() -> None:
@@ -160,7 +166,7 @@ def check_manage(words: list[str]) -> None:
     ids=lambda page: page.name,
 )
 def test_every_program_runs(page: Path, here: Path) -> None:
-    run_programs(page, here, SHORTER.get(page.name))
+    run_programs(page, here)
 
 
 def test_the_programs_about_the_wrapper_are_python_and_import_what_there_is() -> None:
