@@ -37,7 +37,7 @@ def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participa
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
     """Admin page for assigning labelers to experiments, and for blocking and readmitting them."""
 
-    list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
+    list_display = ("name", "kind", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
     list_select_related = ("user", "invited_by")
     search_fields = ("name", "user__username")

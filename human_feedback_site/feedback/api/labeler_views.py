@@ -16,9 +16,10 @@ from rest_framework.response import Response
 from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, by_side, user_of, valid
+from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.kinds import KINDS, on_screen
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Experiment, Lease, Participation
+from human_feedback_site.feedback.models import Experiment, Labeler, Lease, Participation
 from human_feedback_site.feedback.queue.leases import LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import (
     AnsweredLease,
@@ -59,7 +60,11 @@ class LeasesView(LabelerView):
         return participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
     @endpoint(
-        "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
+        "lease_comparisons",
+        s.LeasesSerializer,
+        example="leases",
+        body=(s.LeasesRequestSerializer, "leases"),
+        statuses=(200, 409),
     )
     def post(self, request: Request, name: str) -> Response:
         """Renew the leases in `held`, and grant more until the page has `count` leases."""
@@ -67,6 +72,11 @@ class LeasesView(LabelerView):
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
         body = valid(s.LeasesRequestSerializer, request.data)
+        if body.pop("labeler_kind") == Labeler.Kind.MODEL and who.share is None:
+            raise ConflictError(
+                "This invitation is for a person; make one for a model with "
+                "teach site invite EXPERIMENT NAME --model."
+            )
         grant = lease_comparisons(who, LeaseRequest(**body))
         return Response(
             {

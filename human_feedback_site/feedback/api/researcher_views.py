@@ -74,13 +74,19 @@ class InvitesView(ResearcherView):
     """Invitations for labelers to join an experiment."""
 
     @endpoint(
-        "create_invite", s.InviteSerializer, example="invite", body=(s.InviteRequestSerializer, "invite")
+        "create_invite",
+        s.InviteSerializer,
+        example="invite",
+        body=(s.InviteRequestSerializer, "invite"),
+        statuses=(200, 409),
     )
     def post(self, request: Request, name: str) -> Response:
         """Create an invitation link that signs in one labeler."""
         experiment = self.experiment(name)
         body = valid(s.InviteRequestSerializer, request.data)
-        invite = invites.invite_by_name(experiment, body["labeler"])
+        invite = invites.invite_by_name(
+            experiment, body["labeler"], body.get("labeler_kind"), body.get("share")
+        )
         url = invites.link_of(invite, base_url(request))
         return Response(s.InviteSerializer({"invite_url": url}).data)
 

@@ -17,6 +17,7 @@ from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
     Label,
+    Labeler,
     validate_labeler_name,
 )
 from human_feedback_site.feedback.models.comparisons import REASON
@@ -99,6 +100,11 @@ class LeasesRequestSerializer(serializers.Serializer[Any]):
         max_length=50,
         default=[PAIR.name],
         help_text="Kinds of questions that the page can show; the labeler gets no leases of others.",
+    )
+    labeler_kind = serializers.ChoiceField(
+        Labeler.Kind.choices,
+        default=Labeler.Kind.HUMAN,
+        help_text="Kind of labeler that asks. A model needs an invitation for a model.",
     )
 
 
@@ -348,6 +354,17 @@ class InviteRequestSerializer(serializers.Serializer[Any]):
     """Request to invite a labeler."""
 
     labeler = labeler_name()
+    labeler_kind = serializers.ChoiceField(
+        Labeler.Kind.choices,
+        required=False,
+        help_text="Kind of labeler. Default: as before.",
+    )
+    share = serializers.FloatField(
+        required=False,
+        min_value=0,
+        max_value=1,
+        help_text="Share of the questions that a model may decide without people. Default: as before.",
+    )
 
 
 class InviteSerializer(serializers.Serializer[Any]):

@@ -78,6 +78,12 @@ class Comparison(models.Model):
         help_text="Why the trainer asked: random, attention_check, or disagreement:5:5 with the number of "
         "reward models that prefer each answer. Empty if not known.",
     )
+    disputed = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text="Fewer than two thirds of the reward models agreed. People answer before models.",
+    )
     settled = models.CharField(
         max_length=20,
         choices=answer_choices,
@@ -139,6 +145,10 @@ class Comparison(models.Model):
     def returns(self) -> Sequence[float | None]:
         """Return the clips' true returns, in order; None if not known."""
         return [getattr(self, f"{item}_return") for item in ITEMS[: self.question.size]]
+
+    def is_left_to_models(self, share: float) -> bool:
+        """Return True if a model may decide it without people, as the queue's SQL says for many."""
+        return share >= 1 or (not self.disputed and self.pk * 7919 % 1009 < 1009 * share)
 
     @property
     def clips_gone(self) -> bool:

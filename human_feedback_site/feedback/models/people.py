@@ -14,7 +14,14 @@ from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, NameFiel
 
 
 class Labeler(models.Model):
-    """A person who judges comparisons, invited by a researcher to certain experiments."""
+    """Somebody who judges comparisons, invited by a researcher to certain experiments."""
+
+    class Kind(models.TextChoices):
+        """Who answers: a person, a vision-language model, or a script that plays a person."""
+
+        HUMAN = "human", _("human")
+        MODEL = "model", _("model")
+        BOT = "bot", _("bot")
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
     name = NameField(max_length=MAX_LABELER_NAME)
@@ -24,6 +31,7 @@ class Labeler(models.Model):
         related_name="invited_labelers",
         help_text="Researcher who invited the labeler. Names are unique per researcher.",
     )
+    kind = models.CharField(max_length=5, choices=Kind.choices, default=Kind.HUMAN, db_default="human")
     experiments = models.ManyToManyField(Experiment, related_name="labelers", blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -34,6 +42,11 @@ class Labeler(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def mark(self) -> str:
+        """Return what to show beside the name: the kind of labeler, unless it is a person."""
+        return "" if self.kind == Labeler.Kind.HUMAN else str(self.get_kind_display())
 
 
 class Participation(models.Model):
@@ -114,6 +127,11 @@ class Participation(models.Model):
         blank=True,
         help_text="Estimated confusion matrix: true answers as rows, given answers as columns. If there are "
         "questions other than pairs, an object with the matrix of each kind.",
+    )
+    share = models.FloatField(
+        default=0.0,
+        db_default=0.0,
+        help_text="Share of the questions that a model may decide without people.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

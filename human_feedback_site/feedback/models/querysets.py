@@ -10,7 +10,7 @@ from human_feedback_site.feedback.kinds import KINDS, PAIR, Kind
 from human_feedback_site.feedback.models.comparisons import Comparison
 from human_feedback_site.feedback.models.experiments import Episode, Experiment
 from human_feedback_site.feedback.models.labels import Decision, Label
-from human_feedback_site.feedback.models.people import Participation
+from human_feedback_site.feedback.models.people import Labeler, Participation
 
 _WithClips = TypeVar("_WithClips", Comparison, Episode)
 
@@ -51,12 +51,15 @@ def eligible_labels() -> QuerySet[Label]:
     """Return the surplus labels that may be promoted, at most one per labeler and comparison.
 
     If a labeler has several for a comparison, the oldest is returned. Labels by labelers who were stopped, or
-    who already have a counted label for the comparison, are excluded.
+    who already have a counted label for the comparison, are excluded, and those by models unless these may
+    decide all comparisons.
     """
     same = judgments().filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
     ahead = same.filter(Q(status=Label.Status.COUNTED) | Q(pk__lt=OuterRef("pk")))
     stopped = Participation.objects.filter(
-        labeler=OuterRef("labeler"), experiment=OuterRef("comparison__experiment"), stopped_at__isnull=False
+        Q(stopped_at__isnull=False) | Q(labeler__kind=Labeler.Kind.MODEL, share__lt=1),
+        labeler=OuterRef("labeler"),
+        experiment=OuterRef("comparison__experiment"),
     )
     waiting = Label.objects.filter(not_undone(), status=Label.Status.SURPLUS)
     return waiting.filter(~Exists(ahead), ~Exists(stopped))

@@ -86,6 +86,7 @@ class LabelerRow:
 
     pk: int
     name: str
+    mark: str
     standing: str
     answers: int
     shares: Sequence[Share]
@@ -228,6 +229,7 @@ def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
     return LabelerRow(
         pk=quality.labeler,
         name=quality.name,
+        mark=quality.mark,
         standing=quality.notice or ("active" if is_active else ""),
         answers=quality.answers,
         shares=[

@@ -24,8 +24,14 @@ from django.db.models.functions import Coalesce, Now
 
 from human_feedback_site.feedback.errors import NoConsentError
 from human_feedback_site.feedback.kinds import KINDS, PAIR
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Participation
-from human_feedback_site.feedback.models.querysets import judgments, live_leases, unanswered_leases
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Participation
+from human_feedback_site.feedback.models.querysets import (
+    judgments,
+    live_leases,
+    not_undone,
+    since_deletion,
+    unanswered_leases,
+)
 from human_feedback_site.feedback.queue.attention_checks import Check, due_check, find_check_pair
 from human_feedback_site.feedback.queue.participants import Participant
 from human_feedback_site.feedback.queue.sql import leases_held, lock_free, still_free, wait_for_turn
@@ -47,6 +53,7 @@ class Candidate:
 
     comparison: Comparison
     purpose: str = Lease.Purpose.JUDGE
+    needs_slot: bool = True  # False for a model's answer that is only compared with people's
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,9 @@ def find_candidates(
     found = [
         comparison
         for kind, places in groupby(turns)
-        for comparison in lock_free(who.experiment, who.labeler, len(list(places)), [kind])
+        for comparison in lock_free(who.experiment, who.labeler, len(list(places)), [kind], who.share)
     ]
-    found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds)
+    found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds, who.share)
     queue = [comparison for comparison in found if comparison.pk not in but][:count]
     check = due_check(who, ordinals)
     comparison = None
@@ -182,7 +189,10 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
         if renewed or new or not room:
             break
         if found.is_all:
-            new = _take_prefetched(who, min(room, TAKEN_OVER), request.kinds)
+            if who.share is None:
+                new = _take_prefetched(who, min(room, TAKEN_OVER), request.kinds)
+            else:
+                new = _grant_all(who, _answered_by_people(who, min(room, request.count), request.kinds))
             break
         found = find_candidates(who, request.count, request.kinds)
         room = _room(who, request.count, _promised(who))
@@ -281,7 +291,11 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
     if not candidates:
         return []
     free = still_free((each.comparison.pk for each in candidates), who.labeler)
-    granted = [each for each in candidates if each.purpose != _Purpose.JUDGE or each.comparison.pk in free]
+    granted = [
+        each
+        for each in candidates
+        if each.purpose != _Purpose.JUDGE or not each.needs_slot or each.comparison.pk in free
+    ]
     leases = [
         Lease(
             comparison=each.comparison,
@@ -295,6 +309,27 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
         for each in granted
     ]
     return Lease.objects.bulk_create(leases)
+
+
+def _answered_by_people(who: Participant, most: int, kinds: Sequence[str]) -> list[Candidate]:
+    """Find up to ``most`` comparisons that people have decided, for a model to answer too.
+
+    The model's answers count for nothing, but show how often it agrees.
+    """
+    labels = Label.objects.filter(not_undone(), comparison=OuterRef("pk"))
+    people = labels.filter(status=Label.Status.COUNTED).exclude(labeler__kind=Labeler.Kind.MODEL)
+    held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
+    found = Comparison.objects.filter(
+        Exists(people),
+        ~Exists(labels.filter(labeler=who.labeler)),
+        ~Exists(held),
+        since_deletion(),
+        experiment=who.experiment,
+        status=Comparison.Status.ANSWERED,
+        clips_missing=False,
+        kind__in=kinds,
+    )
+    return [Candidate(each, needs_slot=False) for each in found.order_by("-pk")[:most]]
 
 
 def _take_prefetched(who: Participant, most: int, kinds: Sequence[str]) -> list[Lease]:
@@ -341,7 +376,7 @@ def has_work(who: Participant) -> bool:
         comparison__experiment=who.experiment,
         purpose=_Purpose.JUDGE,
     )
-    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1, tuple(KINDS)))
+    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1, tuple(KINDS), who.share))
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:

@@ -38,6 +38,7 @@ class Participant:
     fps: int
     compares_kinds: bool  # True in a study of kinds of questions
     waiting_for: int | None  # number of answers that training is waiting for; None if it isn't waiting
+    share: float | None  # share of questions that the model may decide without people; None for people
     gold_rate: float
     repeat_rate: float
     judged: int  # number of answers that were not withdrawn
@@ -107,6 +108,7 @@ class AnsweredLease:
     kind: str  # the comparison's kind
     gold: str | None  # the known answer if the comparison is an attention check, else None
     experiment: int  # ID of the comparison's experiment
+    is_model: bool  # True if the labeler is a model
     min_watch_ms: int
     stop_failures: int
     # True if decisions use the Dawid-Skene model with ``class_prior``, False if they use majority vote
@@ -143,6 +145,7 @@ def _lease(row: Row) -> AnsweredLease:
     values = row | {
         "uuid": uuid_of(row["uuid"]),
         "swapped": bool(row["swapped"]),
+        "is_model": bool(row["is_model"]),
         "age_ms": max(0, row["age_ms"]),
         "weighs_labelers": rule.weighs_labelers,
         "class_prior": None if prior is None else json.loads(prior),

@@ -44,6 +44,8 @@ class Statements:
     # comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID, labeler ID,
     # labeler ID, kinds
     find_free: str
+    # the same for a model. Parameters: those of ``find_free``, share of comparisons it may decide, twice
+    find_free_for_model: str
     lock: str  # locking clause to append to ``find_free``; skips rows locked by other transactions
     # which of some comparisons have a free slot for a labeler. Parameters: comparison IDs, labeler ID,
     # labeler ID
@@ -64,6 +66,7 @@ _PARTICIPANT = f"""
            p.answers - p.undone AS judged, p.answers - p.undone - COALESCE(p.elsewhere, 0) AS answered,
            v.answers_wanted AS wanted, v.id AS invite, p.empty_since IS NOT NULL AS empty,
            e.consent_id IS NULL OR e.consent_id = p.consented_to_id AS consented,
+           CASE WHEN b.kind = 'model' THEN p.share END AS share,
            p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL AS is_stopped, e.warn_failures
     FROM feedback_experiment e
     JOIN feedback_labeler b ON b.user_id = %s
@@ -80,6 +83,7 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: s
     answered_lease = f"""
         SELECT {_USER}, ({session}) AS session_data, l.id AS pk, l.uuid, l.labeler_id AS labeler,
                l.purpose, l.swapped, l.prompt_version, l.invite_id AS invite, {age_ms} AS age_ms,
+               b.kind = 'model' AS is_model,
                c.id AS comparison, c.kind, c.gold, e.id AS experiment, e.min_watch_ms, e.stop_failures,
                e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior
         FROM feedback_lease l
@@ -107,8 +111,16 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: s
           AND 0 = ({live} AND l.labeler_id = %s) AND 0 = ({judged})"""
     find_free = f"""
         SELECT c.id, c.uuid, {clips}
-        FROM feedback_comparison c WHERE c.experiment_id = %s AND {free} AND c.kind {kinds}
-        ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
+        FROM feedback_comparison c WHERE c.experiment_id = %s AND {free} AND c.kind {kinds}"""
+    order = " ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"
+    by_people = """
+        SELECT COUNT(*) FROM feedback_label a JOIN feedback_labeler b ON b.id = a.labeler_id
+        LEFT JOIN feedback_undo u ON u.label_id = a.id
+        WHERE a.comparison_id = c.id AND a.status = 'counted' AND u.id IS NULL AND b.kind <> 'model'"""
+    share = "CAST(%s AS double precision)"
+    for_model = f"""
+        AND (0 < ({by_people}) OR {share} >= 1
+             OR (NOT c.disputed AND c.id * 7919 %% 1009 < 1009 * {share}))"""
     still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
     lock_comparison = f"SELECT * FROM feedback_comparison WHERE id = %s {lock}"
     lock_participation = f"""
@@ -119,7 +131,8 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: s
         participant=_PARTICIPANT,
         answered_lease=answered_lease,
         leases_held=leases_held,
-        find_free=find_free,
+        find_free=find_free + order,
+        find_free_for_model=find_free + for_model + order,
         lock=f"{lock} SKIP LOCKED" if lock else "",
         still_free=still_free,
         lock_comparison=lock_comparison,
@@ -179,16 +192,23 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
     return leases
 
 
-def lock_free(experiment: int, labeler: int, most: int, kinds: Sequence[str]) -> list[Comparison]:
+def lock_free(
+    experiment: int, labeler: int, most: int, kinds: Sequence[str], share: float | None
+) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons of some kinds with a free slot for a labeler, in order.
 
+    A model gets those that a person has answered, and ``share`` of the others; None is for people.
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
     was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs, kinds and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
-    text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
-    found = _rows(text, experiment, labeler, labeler, _array(kinds))
+    statement = statements.find_free
+    shares: Sequence[float] = ()
+    if share is not None:
+        statement, shares = statements.find_free_for_model, (share, share)
+    text = f"{statement} LIMIT {most:d} {statements.lock}"
+    found = _rows(text, experiment, labeler, labeler, _array(kinds), *shares)
     return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 

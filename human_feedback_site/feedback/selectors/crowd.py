@@ -42,6 +42,7 @@ class LabelerQuality:
 
     labeler: int
     name: str
+    mark: str  # kind of labeler; empty for people
     answers: int  # number of valid answers
     gold: Rate  # correct answers to questions with a known answer
     # answers that match the plurality answer of the other labelers. Ties and ``cant_tell`` answers are
@@ -83,6 +84,7 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
         LabelerQuality(
             labeler=each.labeler_id,
             name=each.labeler.name,
+            mark=each.labeler.mark,
             answers=each.answered,
             gold=gold.get(each.labeler_id, _NONE),
             consensus=consensus.get(each.labeler_id, _NONE),

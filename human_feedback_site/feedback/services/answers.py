@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
-from human_feedback_site.feedback.kinds import KINDS
+from human_feedback_site.feedback.kinds import CANT_TELL, KINDS
 from human_feedback_site.feedback.models import (
     Comparison,
     Experiment,
@@ -92,6 +92,8 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     end_leases(Lease.objects.filter(comparison=comparison, labeler=lease.labeler))
     participation, judged = lock_participation(lease.labeler, lease.experiment, comparison.pk)
     status = _status_of(lease, comparison, participation, judged=judged)
+    if status == Label.Status.COUNTED and lease.is_model:
+        status = _status_of_models(answer.choice, comparison, participation.share)
     label = Label.objects.create(
         uuid=answer.uuid,
         lease_id=lease.pk,
@@ -127,6 +129,17 @@ def _status_of(
         return Label.Status.VOID
     is_open = comparison.status == Comparison.Status.OPEN
     return Label.Status.COUNTED if is_open else Label.Status.SURPLUS
+
+
+def _status_of_models(choice: str, comparison: Comparison, share: float) -> str:
+    """Return the status of a model's answer: it counts beside people's, or if the question is left to it.
+
+    If it is unsure, the question stays open for people, unless it decides all.
+    """
+    people = Label.objects.filter(not_undone(), comparison=comparison, status=Label.Status.COUNTED)
+    counts = comparison.is_left_to_models(share) or people.exclude(labeler__kind=Labeler.Kind.MODEL).exists()
+    is_sure = share >= 1 or choice != CANT_TELL
+    return Label.Status.COUNTED if counts and is_sure else Label.Status.SURPLUS
 
 
 def _count_label(comparison: Comparison, lease: AnsweredLease, label: Label) -> None:

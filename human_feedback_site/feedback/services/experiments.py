@@ -177,6 +177,7 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
                     experiment=experiment,
                     wanted=locked.overlap,
                     status=Comparison.Status.GOLD if item.gold else Comparison.Status.OPEN,
+                    disputed=_is_disputed(item.reason),
                     **item.values,
                 )
                 for item in new.values()
@@ -199,6 +200,12 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
         ):
             raise ConflictError(f"The comparison {item.uuid} is already registered with different content.")
     return {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
+
+
+def _is_disputed(reason: str) -> bool:
+    """Return True if a reason says that fewer than two thirds of the reward models prefer the same answer."""
+    votes = [int(count) for count in reason.split(":")[1:]]
+    return bool(votes) and 3 * max(votes) < 2 * sum(votes)
 
 
 def _is_same(known: Any, told: Any) -> bool:

@@ -174,9 +174,13 @@ class AddedLabels:
         )
         self._problems.add(row, message, "labeler")
 
-    def _labeler(self, name: str) -> Labeler:
+    def _labeler(self, row: Row) -> Labeler:
+        name, kind = row["labeler"], row.cells.get("labeler_kind", Labeler.Kind.HUMAN)
         if name not in self._labelers:
-            self._labelers[name] = labeler_named(self._experiment.owner, name)
+            self._labelers[name] = labeler = labeler_named(self._experiment.owner, name)
+            if kind not in {Labeler.Kind.HUMAN, labeler.kind}:
+                labeler.kind = kind
+                labeler.save(update_fields=["kind"])
         return self._labelers[name]
 
     def _leases(self, rows: Sequence[Row], comparisons: Mapping[UUID, Comparison]) -> dict[UUID, Lease]:
@@ -187,7 +191,7 @@ class AddedLabels:
             Lease(
                 uuid=uuid,
                 comparison=comparisons[row["comparison"]],
-                labeler=self._labeler(row["labeler"]),
+                labeler=self._labeler(row),
                 swapped=row["swapped"],
                 purpose=row["purpose"],
                 prompt_version=row.cells.get("prompt_version", 1),
@@ -201,7 +205,7 @@ class AddedLabels:
         leases = known | {lease.uuid: lease for lease in made}
         for row in rows:
             lease = leases.get(row["lease"])
-            told = (comparisons[row["comparison"]].pk, self._labeler(row["labeler"]).pk)
+            told = (comparisons[row["comparison"]].pk, self._labeler(row).pk)
             if lease and (lease.comparison_id, lease.labeler_id, lease.swapped, lease.purpose) != (
                 *told,
                 row["swapped"],
@@ -219,7 +223,7 @@ class AddedLabels:
             uuid=row["label"],
             lease=lease,
             comparison_id=lease.comparison_id,
-            labeler=self._labeler(row["labeler"]),
+            labeler=self._labeler(row),
             status=status,
             answer=row["meaning"],  # checked by _fits
             **{name: row[name] for name in _AS_TOLD if name in row.cells},

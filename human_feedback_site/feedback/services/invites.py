@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.errors import (
     ClosedError,
+    ConflictError,
     ExpiredError,
     NotFoundError,
     OtherStudyError,
@@ -27,7 +28,14 @@ from human_feedback_site.feedback.errors import (
     UsedUpError,
     WithdrawnError,
 )
-from human_feedback_site.feedback.models import PLATFORM_ID_PATTERN, Arrival, Experiment, Invite, Labeler
+from human_feedback_site.feedback.models import (
+    PLATFORM_ID_PATTERN,
+    Arrival,
+    Experiment,
+    Invite,
+    Labeler,
+    Participation,
+)
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.parts import come_by
 
@@ -55,13 +63,28 @@ def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
 
 
 @transaction.atomic
-def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
+def invite_by_name(
+    experiment: Experiment, labeler_name: str, kind: str | None = None, share: float | None = None
+) -> Invite:
     """Return an invitation for the labeler with this name, creating both if needed.
 
     Its link can be used any number of times for ``INVITE_MAX_AGE_SECONDS``. If the labeler already has a
     usable invitation with no use limit, answer goal or note, that invitation is extended and returned.
+
+    Args:
+        kind: kind of labeler; None leaves it unchanged. Raises :class:`ConflictError` if it is a model, but a
+            person has answered under this name.
+        share: share of the questions that a model may decide without people; None leaves it unchanged.
     """
     labeler = accounts.invite(experiment, labeler_name)
+    if kind is not None and labeler.kind != kind:
+        if kind == Labeler.Kind.MODEL and labeler.labels.exists():
+            raise ConflictError(f"{labeler_name!r} has answered as a person; choose another name.")
+        labeler.kind = kind
+        labeler.save(update_fields=["kind"])
+    if share is not None:
+        participation = accounts.participation_of(labeler, experiment)
+        Participation.objects.filter(pk=participation.pk).update(share=share)
     Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one invitation at a time
     plain = {"kind": Invite.Kind.NAMED, "limit": None, "answers_wanted": None, "note": ""}
     expires_at = timezone.now() + timedelta(seconds=settings.INVITE_MAX_AGE_SECONDS)

@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import Combinable
 
 from human_feedback_site.feedback.kinds import KINDS
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease
 from human_feedback_site.feedback.models.querysets import newest_decision
 
 _ROWS_AT_ONCE = 2000  # fetched from the database per chunk
@@ -113,6 +113,13 @@ LABELS = Table(
         Column("created_at", Kind.TIME, "created_at"),
         Column("undo", Kind.UUID, "undo__uuid", nullable=True),
         Column("undone_at", Kind.TIME, "undo__created_at", nullable=True),
+        Column(
+            "labeler_kind",
+            Kind.TEXT,
+            "labeler__kind",
+            optional=True,
+            choices=frozenset(Labeler.Kind.values),
+        ),
     ),
     lambda experiment: Label.objects.filter(comparison__experiment=experiment),
 )
