@@ -54,10 +54,8 @@ def reacher(frames: Sequence[Pixels]) -> float:
     distances = []
     for frame in frames:
         red, green, blue = frame[..., 0], frame[..., 1], frame[..., 2]
-        target, tip = (
-            _center((red - green > 60) & (red - blue > 60)),
-            _center((green - red > 50) & (green - blue > 15)),
-        )
+        target = _center((red - green > 80) & (red - blue > 80) & (blue < 110))
+        tip = _center((green - red > 50) & (green - blue > 10))
         distances.append(math.dist(target, tip))
     return -float(np.mean(distances))
 

@@ -30,6 +30,7 @@ from teacher.settings.presets import Preset
 COMMANDS: Mapping[str, str] = {
     "ls": "teacher.cli.ls",
     "site": "teacher.cli.site",
+    "label": "teacher.cli.label",
     "doctor": "teacher.cli.doctor",
     "play": "teacher.cli.play",
     "export": "teacher.cli.export",

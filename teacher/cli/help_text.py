@@ -32,6 +32,7 @@ commands (run one with --help for its options):
   teach ls              list runs and their progress
   teach site [RUN]      open the labeling site of runs that have ended;
                         invite, create tokens, back up (see --help)
+  teach label RUN       let a vision-language model label beside people
   teach play RUN        make a video of a run's policy, optionally with
                         predicted rewards
   teach compare POLICY POLICY ...            let people judge which is better

@@ -1,6 +1,7 @@
 """A vision-language model as a labeler: it looks at contact sheets of clips, and answers over REST."""
 
 import base64
+import csv
 import io
 import json
 import math
@@ -19,6 +20,7 @@ from PIL import Image, ImageDraw
 from teacher.data.decisions import CANT_TELL
 from teacher.errors import TeacherError
 from teacher.labeling.bots import Bot, BotError, items_of, json_of, kind_of
+from teacher.labeling.client import detail_of
 from teacher.labeling.endpoint import Endpoint, EndpointSettings, LimitReachedError, Message, estimate
 from teacher.queries.kinds import KINDS
 from teacher.queries.kinds.base import Kind
@@ -119,6 +121,7 @@ class ModelLabeler(Bot):
 
     Attributes:
         limit: what ended the labeling; None if no limit was reached.
+        labels: number of labels, also of earlier runs with this log.
     """
 
     kind: ClassVar[str] = "model"
@@ -136,10 +139,13 @@ class ModelLabeler(Bot):
         self._endpoint = endpoint
         self._examples: Sequence[tuple[Mapping[str, Any], Sequence[Sheet]]] | None = None
         self._replies: dict[tuple[str, int], str] = {}
+        self.labels = 0
         for line in map(json.loads, log.read_text().splitlines() if log.exists() else ()):
             if "reply" in line:
                 self._replies[line["lease"], line["order"]] = line["reply"]
                 endpoint.used.add(line["sent"], line["received"])
+            else:
+                self.labels += 1
 
     def run(self) -> None:
         """Label until the experiment is finished or a limit is reached; set ``error`` on failure."""
@@ -170,6 +176,23 @@ class ModelLabeler(Bot):
         about = f"about {sent:,} tokens to send and up to {received:,} to receive{cost}{orders}"
         pictures = [base64.b64decode(sheet.url.partition(",")[2]) for sheet in sheets]
         return f"{_PICTURE.sub('…', text)}\n{about}", pictures
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Append a reply or a label to the log, and print the label."""
+        super().note(line)
+        if "choice" in line:
+            self.labels += 1
+            print(
+                f"{line['kind']}: {line['choice']} ({line['response_ms'] / 1000:.1f} s, {line['status']})",
+                flush=True,
+            )
+
+    def exported(self, table: str) -> list[dict[str, str]]:
+        """Return the rows of one of the experiment's exported tables, which needs a researcher's token."""
+        answer = self._as_researcher("GET", f"{self._path}/{table}.csv")
+        if not answer.ok:
+            raise BotError(f"the site refused to export {table}: {detail_of(answer)}")
+        return list(csv.DictReader(io.StringIO(answer.content.decode())))
 
     def _invitation(self) -> str:
         return self._link or super()._invitation()

@@ -19,6 +19,16 @@ class Migration(migrations.Migration):
             field=models.BooleanField(db_default=False, default=False, editable=False, help_text='Fewer than two thirds of the reward models agreed. People answer before models.'),
         ),
         migrations.AddField(
+            model_name='experiment',
+            name='models_seen_at',
+            field=models.DateTimeField(editable=False, null=True),
+        ),
+        migrations.AddField(
+            model_name='experiment',
+            name='models_share',
+            field=models.FloatField(editable=False, help_text='Share of the questions that a model at work may decide without people.', null=True),
+        ),
+        migrations.AddField(
             model_name='labeler',
             name='kind',
             field=models.CharField(choices=[('human', 'human'), ('model', 'model'), ('bot', 'bot')], db_default='human', default='human', max_length=5),

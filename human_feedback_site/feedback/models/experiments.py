@@ -168,6 +168,12 @@ class Experiment(models.Model):
         editable=False,
         help_text="When the webhooks were told of this wait.",
     )
+    models_share = models.FloatField(
+        null=True,
+        editable=False,
+        help_text="Share of the questions that a model at work may decide without people.",
+    )
+    models_seen_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     finished_at = models.DateTimeField(null=True, blank=True, editable=False)
     trainer_seen_at = models.DateTimeField(

@@ -106,9 +106,9 @@ def find_candidates(
     found = [
         comparison
         for kind, places in groupby(turns)
-        for comparison in lock_free(who.experiment, who.labeler, len(list(places)), [kind], who.share)
+        for comparison in lock_free(who.experiment, who.labeler, len(list(places)), [kind], who.shares)
     ]
-    found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds, who.share)
+    found = found or lock_free(who.experiment, who.labeler, count + len(but), kinds, who.shares)
     queue = [comparison for comparison in found if comparison.pk not in but][:count]
     check = due_check(who, ordinals)
     comparison = None
@@ -162,6 +162,10 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
         request = replace(request, count=min(request.count, who.wanted - who.answered))
     grant = LeaseGrant(lost=list(request.held))
     if who.state == Experiment.State.RUNNING:
+        if who.share is not None:
+            stale = Q(models_seen_at=None) | Q(models_seen_at__lt=Now() - timedelta(minutes=1))
+            own = Experiment.objects.filter(stale | ~Q(models_share=who.share), pk=who.experiment)
+            own.update(models_share=who.share, models_seen_at=Now())
         grant = _grant_work(who, request)
     if grant.is_empty != who.empty:
         since = Now() if grant.is_empty else None
@@ -349,7 +353,8 @@ def _take_prefetched(who: Participant, most: int, kinds: Sequence[str]) -> list[
     ).order_by()
     older_or_newer = Case(When(pk__lt=OuterRef("pk"), then=Value(1)), default=Value(-1))
     balance = same_holder.values("labeler").annotate(sum=Sum(older_or_newer)).values("sum")
-    prefetched = Lease.objects.select_related("comparison").filter(
+    people = Lease.objects.exclude(labeler__kind=Labeler.Kind.MODEL)
+    prefetched = people.select_related("comparison").filter(
         live_leases(),
         ~Exists(judged),
         ~Exists(held),
@@ -376,7 +381,7 @@ def has_work(who: Participant) -> bool:
         comparison__experiment=who.experiment,
         purpose=_Purpose.JUDGE,
     )
-    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1, tuple(KINDS), who.share))
+    return held.exists() or bool(lock_free(who.experiment, who.labeler, 1, tuple(KINDS), who.shares))
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:

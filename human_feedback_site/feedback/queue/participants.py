@@ -17,6 +17,7 @@ from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler, Participation
 from human_feedback_site.feedback.queue.sql import (
     Row,
+    Shares,
     answered_lease_row,
     participant_row,
     session_data,
@@ -39,6 +40,7 @@ class Participant:
     compares_kinds: bool  # True in a study of kinds of questions
     waiting_for: int | None  # number of answers that training is waiting for; None if it isn't waiting
     share: float | None  # share of questions that the model may decide without people; None for people
+    models_share: float | None  # the same of a model at work; None if there is none
     gold_rate: float
     repeat_rate: float
     judged: int  # number of answers that were not withdrawn
@@ -50,6 +52,11 @@ class Participant:
     # ``warned`` if the labeler failed too many attention checks, ``stopped`` if they may no longer label,
     # ``done`` after ``wanted`` answers, else None
     notice: str | None
+
+    @property
+    def shares(self) -> Shares:
+        """Shares of the comparisons that models may decide, as the queue's SQL needs them."""
+        return Shares(self.share, self.models_share)
 
 
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:

@@ -25,8 +25,23 @@ from django.db import InterfaceError, OperationalError, connection
 from human_feedback_site.feedback.kinds import ITEMS
 from human_feedback_site.feedback.models import Comparison, Lease, Participation
 
+AT_WORK_SECONDS = 300
+"""For how long after a model's last request people don't get the questions that are left to it."""
 Row = dict[str, Any]
 """A result row, keyed by column name."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the comparisons that models may decide without people.
+
+    Attributes:
+        own: that of the model which asks; None for people.
+        of_models: that of a model at work; None if there is none.
+    """
+
+    own: float | None
+    of_models: float | None
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,9 @@ class Statements:
     """The queue's SQL statements for one database."""
 
     session: str  # data of an unexpired session. Parameters: session key
-    participant: str  # a user's state in an experiment. Parameters: user ID, experiment name
+    # a user's state in an experiment. Parameters: duration for which a model counts as at work (as in
+    # ``-10 seconds``), user ID, experiment name
+    participant: str
     # a lease with its comparison, experiment and labeler, and the data of a session. Parameters: session key,
     # lease UUID
     answered_lease: str
@@ -44,8 +61,10 @@ class Statements:
     # comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID, labeler ID,
     # labeler ID, kinds
     find_free: str
-    # the same for a model. Parameters: those of ``find_free``, share of comparisons it may decide, twice
+    # the same for a model, or for people while one is at work. Parameters: those of ``find_free``, and twice
+    # the share of comparisons that the model may decide
     find_free_for_model: str
+    find_free_beside_model: str
     lock: str  # locking clause to append to ``find_free``; skips rows locked by other transactions
     # which of some comparisons have a free slot for a labeler. Parameters: comparison IDs, labeler ID,
     # labeler ID
@@ -67,6 +86,7 @@ _PARTICIPANT = f"""
            v.answers_wanted AS wanted, v.id AS invite, p.empty_since IS NOT NULL AS empty,
            e.consent_id IS NULL OR e.consent_id = p.consented_to_id AS consented,
            CASE WHEN b.kind = 'model' THEN p.share END AS share,
+           CASE WHEN e.models_seen_at > {{later}} THEN e.models_share END AS models_share,
            p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL AS is_stopped, e.warn_failures
     FROM feedback_experiment e
     JOIN feedback_labeler b ON b.user_id = %s
@@ -112,15 +132,14 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: s
     find_free = f"""
         SELECT c.id, c.uuid, {clips}
         FROM feedback_comparison c WHERE c.experiment_id = %s AND {free} AND c.kind {kinds}"""
-    order = " ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"
     by_people = """
         SELECT COUNT(*) FROM feedback_label a JOIN feedback_labeler b ON b.id = a.labeler_id
         LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.status = 'counted' AND u.id IS NULL AND b.kind <> 'model'"""
     share = "CAST(%s AS double precision)"
-    for_model = f"""
-        AND (0 < ({by_people}) OR {share} >= 1
-             OR (NOT c.disputed AND c.id * 7919 %% 1009 < 1009 * {share}))"""
+    by_models = by_people.replace("<>", "=").replace("a.status = 'counted'", "a.status <> 'void'")
+    left = f"({share} >= 1 OR (NOT c.disputed AND c.id * 7919 %% 1009 < 1009 * {share}))"
+    order = " ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"
     still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
     lock_comparison = f"SELECT * FROM feedback_comparison WHERE id = %s {lock}"
     lock_participation = f"""
@@ -128,11 +147,12 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str, kinds: s
         WHERE p.labeler_id = %s AND p.experiment_id = %s {lock}"""
     return Statements(
         session=session,
-        participant=_PARTICIPANT,
+        participant=_PARTICIPANT.format(later=later),
         answered_lease=answered_lease,
         leases_held=leases_held,
         find_free=find_free + order,
-        find_free_for_model=find_free + for_model + order,
+        find_free_for_model=f"{find_free} AND (0 < ({by_people}) OR {left}) {order}",
+        find_free_beside_model=f"{find_free} AND (0 < ({by_models}) OR NOT {left}) {order}",
         lock=f"{lock} SKIP LOCKED" if lock else "",
         still_free=still_free,
         lock_comparison=lock_comparison,
@@ -166,7 +186,7 @@ def session_data(session_key: str) -> str | None:
 
 def participant_row(user: int, experiment: str) -> Row | None:
     """Return a user's columns and state in an experiment; None if not invited, or it wasn't opened yet."""
-    found = _rows(_database_statements().participant, user, experiment)
+    found = _rows(_database_statements().participant, f"-{AT_WORK_SECONDS} seconds", user, experiment)
     return found[0] if found else None
 
 
@@ -193,22 +213,25 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
 
 
 def lock_free(
-    experiment: int, labeler: int, most: int, kinds: Sequence[str], share: float | None
+    experiment: int, labeler: int, most: int, kinds: Sequence[str], shares: Shares
 ) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons of some kinds with a free slot for a labeler, in order.
 
-    A model gets those that a person has answered, and ``share`` of the others; None is for people.
+    A model gets those that a person has answered, and those that are left to it. While one is at work, people
+    get the latter only after it has answered, unless it may decide everything.
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
     was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs, kinds and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
-    statement = statements.find_free
-    shares: Sequence[float] = ()
-    if share is not None:
-        statement, shares = statements.find_free_for_model, (share, share)
+    statement, share = statements.find_free, None
+    if shares.own is not None:
+        statement, share = statements.find_free_for_model, shares.own
+    elif shares.of_models is not None and shares.of_models < 1:
+        statement, share = statements.find_free_beside_model, shares.of_models
     text = f"{statement} LIMIT {most:d} {statements.lock}"
-    found = _rows(text, experiment, labeler, labeler, _array(kinds), *shares)
+    values = [] if share is None else [share, share]
+    found = _rows(text, experiment, labeler, labeler, _array(kinds), *values)
     return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import requests
 
-from benchmarks.seeing_model import SeeingModel, brightness, seeing
+from benchmarks.seeing_model import SeeingModel, brightness, reacher, seeing
+from teacher.cli.label import main
 from teacher.clips import backoff
 from teacher.clips.encode import encode
 from teacher.errors import ConfigError
@@ -16,6 +18,7 @@ from teacher.labeling import endpoint as endpoints
 from teacher.labeling.bots import BotError
 from teacher.labeling.endpoint import Endpoint, EndpointSettings, LimitReachedError, ModelError
 from teacher.labeling.model import ModelLabeler, Sheet, contact_sheet, labeler_name, parse
+from teacher.labeling.model_report import report
 from teacher.queries.kinds import KINDS
 
 LEVELS = (40, 90, 140, 190)
@@ -293,3 +296,75 @@ def test_examples_are_shown_with_their_answers(clips: Mapping[str, bytes], tmp_p
 )
 def test_models_get_names_that_labelers_may_have(model: str, name: str) -> None:
     assert labeler_name(model) == name
+
+
+def invite(asking: Any, **rights: object) -> str:
+    """Make an invitation, and return its link."""
+    url = f"{asking.site.url}/api/v1/experiments/{asking.settings.name}/invites"
+    headers = {"Authorization": f"Bearer {asking.site.token}"}
+    answer = requests.post(url, json={"labeler": "by-link", **rights}, headers=headers, timeout=10)
+    return str(answer.json()["invite_url"])
+
+
+def test_a_model_labels_on_a_site_beside_people(
+    start_asking: Any, pairs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start_asking() as asking, seeing(SeeingModel(reacher, frames=4)) as url:
+        asking.publish(pairs[:6])
+        settings: dict[str, Any] = {"url": url, "model": "m", "frames": 4, "width": 160}
+        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        person = invite(asking)
+        assert main([person, *options, "--log", str(tmp_path / "a")]) == 1
+        assert "This invitation is for a person" in capsys.readouterr().err
+        link = invite(asking, labeler="m", labeler_kind="model", share=1.0)
+        assert main([link, *options, "--dry_run"]) == 0
+        shown = capsys.readouterr().out
+        assert asking.settings.prompt in shown
+        assert "tokens to send and up to 1,000 to receive; each label needs two requests" in shown
+        assert main([link, *options, "--max_tokens", "5300", "--log", str(tmp_path / "b")]) == 0
+        said = capsys.readouterr().out
+        assert "m: 2 labels, 4 requests, 4,200 tokens" in said
+        assert "stopped: another request might exceed --max_tokens 5,300" in said
+        labeler = ModelLabeler(
+            *(asking.site.url, asking.settings.name, asking.site.token),
+            *(Endpoint(EndpointSettings(**settings)), tmp_path / "b"),  # it goes on
+            share=1.0,
+        )
+        labeler.start()
+        received = asking.receive(6)
+        asking.collector.finish()
+        labeler.join(60)
+        assert labeler.error is None
+        right = [each.value == (each.first.true_return > each.second.true_return) for each in received]
+        assert sum(right) >= 5
+        tables = labeler.exported("comparisons"), labeler.exported("labels")
+        assert [*report(*tables, labeler.name)][-1] == (
+            "labels saved: 6 of 6 answered questions had no person's answer"
+        )
+
+
+def test_the_report_compares_answers_to_the_same_questions() -> None:
+    def label(question: str, who: str, meaning: str, **changes: str) -> dict[str, str]:
+        kind = "model" if who in {"m", "n"} else "human"
+        row = {"comparison": question, "labeler": who, "meaning": meaning, "labeler_kind": kind}
+        return {**row, "status": "counted", "undo": "", **changes}
+
+    comparisons = [{"comparison": each, "kind": "rating" if each == "c" else "pair"} for each in "abcd"]
+    labels = [
+        label("a", "m", "first"),
+        label("a", "ann", "first"),
+        label("a", "bob", "second"),
+        label("a", "n", "second"),
+        label("b", "m", "cant_tell", status="surplus"),
+        label("b", "ann", "first"),
+        label("b", "bob", "first", undo="u"),
+        label("c", "m", "4"),
+        label("c", "ann", "4", status="surplus"),
+        label("d", "m", "first"),
+        label("d", "m", "second", status="repeat"),
+    ]
+    assert [*report(comparisons, labels, "m")] == [
+        "pair: the same answer as people in 1 of 2 (50%); the model or the person couldn't tell in 1 more",
+        "rating: the same answer as people in 1 of 1 (100%); the model or the person couldn't tell in 0 more",
+        "labels saved: 2 of 4 answered questions had no person's answer",
+    ]

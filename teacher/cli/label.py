@@ -1,0 +1,112 @@
+"""``teach label RUN``: have a vision-language model label an experiment's clips, as one more labeler."""
+
+import contextlib
+import os
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from teacher.errors import ConfigError, TeacherError, pluralize
+from teacher.labeling.embedded_site import ensure_site
+from teacher.labeling.endpoint import Endpoint, EndpointSettings
+from teacher.labeling.model import LINK, ModelLabeler
+from teacher.labeling.model_report import report
+from teacher.settings.arguments import OneLineParser, add_options, report_errors
+from teacher.settings.checks import SHARE
+from teacher.settings.config_files import load_config
+from teacher.settings.variables import TOKEN_VARIABLE, require_token
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``teach label`` and return the exit status."""
+    parser = OneLineParser(
+        prog="teach label",
+        usage="teach label RUN --url URL --model NAME [options]",
+        description="Have a vision-language model label clips until the experiment is finished, a limit is "
+        "reached, or Ctrl-C. The same command continues. Without --share, the model only answers questions "
+        "that people have answered too.",
+        epilog="example: teach label runs/ShortHopper-v1/flip --url http://localhost:8000/v1 --model qwen",
+    )
+    parser.add_argument("run", metavar="RUN", help="directory of a run with -p human, or an invitation link")
+    add_options(parser, EndpointSettings)
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.0,
+        help="share of the questions that the model may decide without people (default: 0)",
+    )
+    parser.add_argument("--log", type=Path, help="file for replies (default: EXPERIMENT-MODEL.jsonl, here)")
+    parser.add_argument("--dry_run", action="store_true", help="print a request and its cost; send nothing")
+    given = parser.parse_args(arguments)
+    return report_errors(parser, lambda: _label(given))
+
+
+def _label(given: Namespace) -> None:
+    missing = [f"--{name}" for name in ("url", "model") if not getattr(given, name)]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)} missing; pass the model's endpoint and its name")
+    if not SHARE.holds(given.share):
+        raise ConfigError(f"--share: expected {SHARE.expectation}; got {given.share:g}")
+    names = [field.name for field in fields(EndpointSettings)]
+    endpoint = Endpoint(EndpointSettings(**{name: getattr(given, name) for name in names}))
+    with contextlib.ExitStack() as parts:
+        site, experiment, token = _find(given.run, parts)
+        log = given.log or Path(f"{experiment or 'invitation'}-{given.model.replace('/', '-')}.jsonl")
+        labeler = ModelLabeler(site, experiment, token, endpoint, log, share=given.share)
+        if given.dry_run:
+            _preview(labeler)
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            labeler.run()
+        for line in _report(labeler, endpoint, has_token=bool(token)):
+            print(line)
+        print(f"replies: {log}")
+    if labeler.error is not None:
+        raise TeacherError(str(labeler.error))
+    if labeler.limit is not None:
+        print(f"stopped: {labeler.limit}")
+    elif labeler.stopped:
+        raise TeacherError("the site stopped the model: it failed attention checks, or was blocked")
+
+
+def _find(run: str, parts: contextlib.ExitStack) -> tuple[str, str, str]:
+    """Return a run's site or an invitation link, and for a run, its experiment and the site's token."""
+    if LINK.fullmatch(run):
+        return run, "", ""
+    config, _ = load_config(Path(run))
+    if config.predictor != "human":
+        raise ConfigError(f"{run} has no experiment, because it was trained with -p {config.predictor}")
+    require_token(config.site_url)
+    if config.site_url is not None:
+        return config.site_url, config.experiment, os.environ[TOKEN_VARIABLE]
+    site = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
+    parts.callback(site.release)
+    return site.url, config.experiment, site.token
+
+
+def _report(labeler: ModelLabeler, endpoint: Endpoint, *, has_token: bool) -> Iterator[str]:
+    """Yield the lines of the report; a labeler without a researcher's token can't see others' answers."""
+    used, labels = endpoint.used, labeler.labels
+    per_label = f", {endpoint.cost / labels:.4f} per label" if labels else ""
+    cost = "" if endpoint.settings.price_in is None else f", cost {endpoint.cost:.4f}{per_label}"
+    yield (
+        f"{labeler.name}: {pluralize(labels, 'label')}, {pluralize(used.requests, 'request')}, "
+        f"{used.sent + used.received:,} tokens{cost}"
+    )
+    if has_token and labels:
+        yield from report(labeler.exported("comparisons"), labeler.exported("labels"), labeler.name)
+
+
+def _preview(labeler: ModelLabeler) -> None:
+    shown = labeler.preview()
+    if shown is None:
+        print("There is no question for the model now.")
+        return
+    text, pictures = shown
+    print(text)
+    for picture in pictures:
+        with tempfile.NamedTemporaryFile(prefix="clip-", suffix=".png", delete=False) as file:
+            file.write(picture)
+        print(f"picture: {file.name}")
