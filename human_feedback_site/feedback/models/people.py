@@ -17,7 +17,7 @@ class Labeler(models.Model):
     """Somebody who judges comparisons, invited by a researcher to certain experiments."""
 
     class Kind(models.TextChoices):
-        """Who answers: a person, a vision-language model, or a script that plays a person."""
+        """A person, a vision-language model, or a script that plays a person."""
 
         HUMAN = "human", _("human")
         MODEL = "model", _("model")
