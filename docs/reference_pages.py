@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from docs.result_pages import result_pages
 from teacher.cli.agent_options import agent_fields
 from teacher.settings.addresses import SiteSettings
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
+from teacher.wrapper.settings import WrapperConfig
 
 Schema = Mapping[str, Any]
 
@@ -146,6 +148,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def generated_pages() -> dict[str, str]:
     """Return the Markdown of all generated pages by name."""
     api = {f"python-{name}": python_page(*page) for name, page in PYTHON_API.items()}
+    api["python-wrapper"] += wrapper_arguments()
     return {"rest": rest_page(openapi_schema()), "settings": settings_page(), **api, **result_pages()}
 
 
@@ -156,6 +159,18 @@ def python_page(title: str, modules: Mapping[str, str]) -> str:
         lines += [f"## {module}", "", "```{eval-rst}"]
         lines += [f".. automodule:: {module}", f"   :members: {members}".rstrip(), "```", ""]
     return "\n".join(lines)
+
+
+def wrapper_arguments() -> str:
+    """Return a table of the wrapper's arguments with their defaults."""
+    hints = typing.get_type_hints(WrapperConfig, include_extras=True)
+    lines = ["## Arguments", "", "| argument | | default |", "|---|---|---|"]
+    for field in dataclasses.fields(WrapperConfig):
+        default = "" if field.default is dataclasses.MISSING else f"`{field.default}`"
+        if field.name.endswith("log_level"):
+            default = f"`{logging.getLevelName(field.default)}`"
+        lines.append(f"| `{field.name}` | {_cell(get_args(hints[field.name])[1])} | {default} |")
+    return "\n".join([*lines, ""])
 
 
 def openapi_schema() -> Schema:

@@ -224,7 +224,7 @@ def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
             warnings.warn(f"{name} has no effect here: {DROPPED[name]}; leave it out", stacklevel=3)
         elif name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "docs/wrapper.md lists all arguments"
+            hint = f"did you mean {close[0]}?" if close else "teacher/wrapper/settings.py lists all arguments"
             raise ConfigError(f"the wrapper has no argument {argument}; {hint}")
         elif name in given:
             raise ConfigError(f"{argument} and {name} are the same setting; pass only one of them")
