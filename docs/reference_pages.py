@@ -166,9 +166,10 @@ def wrapper_arguments() -> str:
     hints = typing.get_type_hints(WrapperConfig, include_extras=True)
     lines = ["## Arguments", "", "| argument | | default |", "|---|---|---|"]
     for field in dataclasses.fields(WrapperConfig):
-        default = "" if field.default is dataclasses.MISSING else f"`{field.default}`"
+        value: Any = field.default
         if field.name.endswith("log_level"):
-            default = f"`{logging.getLevelName(field.default)}`"
+            value = logging.getLevelName(value)
+        default = "" if value is dataclasses.MISSING else f"`{value}`"
         lines.append(f"| `{field.name}` | {_cell(get_args(hints[field.name])[1])} | {default} |")
     return "\n".join([*lines, ""])
 
