@@ -104,6 +104,7 @@ BAD = [
     ),
     *bad(LABELS, "response_ms", -1, 2**31, "fast"),
     *bad(LABELS, "shown_ms", -1, 2**31, "long"),
+    *bad(LABELS, "reason", "x" * 501, None),
     *bad(EPISODES, "step", -1, None, "x"),
     *bad(EPISODES, "key", "", None, "x" * 301),
     *bad(UNDO, "uuid", "no", None),

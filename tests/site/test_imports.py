@@ -98,7 +98,7 @@ def story(trainer: Trainer, invite: Invited) -> Exported:
     (you if undone.labeler.name == "you" else other).undo({"uuid": undone.uuid})
     trainer.register()
     [lease] = you.lease()
-    you.answer(lease, "cant_tell", shown_ms=5)
+    you.answer(lease, "cant_tell", shown_ms=5, reason='-it\'s "dark"')
     trainer.register(reason="disagreement:3:2")
     judged = Comparison.objects.filter(status="answered").earliest("pk")
     moderation.settle(Comparison.objects.filter(pk=judged.pk), "equal", trainer.user)

@@ -25,7 +25,7 @@ class LabelInline(ReadOnly, TabularInline):
     model = models.Label
     fields = (
         *("labeler", "choice", "swapped", "answer", "status"),
-        *("response_ms", "shown_ms", "created_at", "undone"),
+        *("response_ms", "shown_ms", "reason", "created_at", "undone"),
     )
     readonly_fields = ("created_at", "undone")
     extra = 0

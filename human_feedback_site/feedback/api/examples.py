@@ -185,9 +185,9 @@ COMPARISONS_CSV: Final = (
 )
 LABELS_CSV: Final = (
     "label,comparison,labeler,choice,swapped,meaning,status,purpose,lease,prompt_version,response_ms,shown_ms,"
-    "created_at,undo,undone_at,labeler_kind\r\n"
+    "created_at,undo,undone_at,labeler_kind,reason\r\n"
     f"{_LABEL},{_COMPARISON},labeler-1,left,false,first,counted,judge,{_LEASE},1,2140,2080,"
-    "2026-05-04T09:31:12.250000Z,,,human\r\n"
+    "2026-05-04T09:31:12.250000Z,,,human,\r\n"
 )
 
 

@@ -14,6 +14,7 @@ from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR, answers_of_al
 from human_feedback_site.feedback.models import (
     MAX_PROMPT,
     MAX_RATING_WORDS,
+    MAX_REASON,
     Comparison,
     Experiment,
     Label,
@@ -177,6 +178,12 @@ class LabelRequestSerializer(serializers.Serializer[Any]):
         default=None,
         help_text="Milliseconds of `response_ms` during which all clips were visible.",
     )
+    reason = serializers.CharField(
+        max_length=MAX_REASON,
+        allow_blank=True,
+        default="",
+        help_text="Why the labeler chose this answer, in the labeler's words.",
+    )
 
 
 class LabelSerializer(serializers.Serializer[Any]):
@@ -310,6 +317,9 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="True: a study of kinds of questions. Each labeler gets blocks of ten questions of one "
         "kind, and the experiment's page compares the kinds.",
+    )
+    asks_reasons = serializers.BooleanField(
+        required=False, help_text="True: labelers may write why they chose an answer."
     )
     lowest_rating = serializers.CharField(
         max_length=MAX_RATING_WORDS,

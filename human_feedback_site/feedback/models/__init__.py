@@ -18,7 +18,7 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
-from human_feedback_site.feedback.models.labels import Decision, Label, Lease, Undo
+from human_feedback_site.feedback.models.labels import MAX_REASON, Decision, Label, Lease, Undo
 from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, validate_labeler_name
 from human_feedback_site.feedback.models.people import (
     PLATFORM_ID_PATTERN,
@@ -39,6 +39,7 @@ __all__ = [
     "MAX_LABELER_NAME",
     "MAX_PROMPT",
     "MAX_RATING_WORDS",
+    "MAX_REASON",
     "NAME_PATTERN",
     "PLATFORM_ID_PATTERN",
     "ApiToken",

@@ -81,6 +81,9 @@ class Experiment(models.Model):
         help_text="Each labeler gets blocks of ten questions of one kind. The experiment's page compares "
         "the kinds.",
     )
+    asks_reasons = models.BooleanField(
+        default=False, db_default=False, help_text="Labelers may write why they chose an answer."
+    )
     lowest_rating = models.CharField(
         max_length=MAX_RATING_WORDS,
         blank=True,

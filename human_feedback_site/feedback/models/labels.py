@@ -13,6 +13,8 @@ from human_feedback_site.feedback.models.comparisons import Comparison, answer_c
 from human_feedback_site.feedback.models.experiments import Experiment
 from human_feedback_site.feedback.models.people import Labeler
 
+MAX_REASON = 500  # characters
+
 
 def choice_choices() -> list[tuple[str, str]]:
     """Return what labelers can choose in questions of all kinds, as a field's choices."""
@@ -102,6 +104,13 @@ class Label(models.Model):
         null=True,
         blank=True,
         help_text="Time in milliseconds that all clips were visible, as reported by the browser.",
+    )
+    reason = models.CharField(
+        max_length=MAX_REASON,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why the labeler chose this answer, in the labeler's words.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -51,6 +51,7 @@ class Answer:
     choice: str
     response_ms: int | None
     shown_ms: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
         prompt_version=lease.prompt_version,
         response_ms=answer.response_ms,
         shown_ms=answer.shown_ms,
+        reason=answer.reason,
         status=status,
     )
     if status != Label.Status.VOID:

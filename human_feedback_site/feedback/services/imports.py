@@ -16,6 +16,7 @@ from human_feedback_site.feedback.kinds import ITEMS, KINDS, PAIR
 from human_feedback_site.feedback.media.store import is_key_of
 from human_feedback_site.feedback.models import (
     MAX_LABELER_NAME,
+    MAX_REASON,
     Comparison,
     Decision,
     Experiment,
@@ -147,6 +148,8 @@ class AddedLabels:
             not in _STATUSES[row["purpose"]],
             f"labeler: expected at most {MAX_LABELER_NAME} characters": len(row["labeler"])
             > MAX_LABELER_NAME,
+            f"reason: expected at most {MAX_REASON} characters": len(row.cells.get("reason") or "")
+            > MAX_REASON,
             "undo and undone_at must both be set or both be empty": (row["undo"] is None)
             != (row["undone_at"] is None),
             "the undo already belongs to a different label": undos.get(row["undo"], row["label"])
@@ -226,6 +229,7 @@ class AddedLabels:
             labeler=self._labeler(row),
             status=status,
             answer=row["meaning"],  # checked by _fits
+            reason=row.cells.get("reason") or "",
             **{name: row[name] for name in _AS_TOLD if name in row.cells},
         )
 

@@ -120,6 +120,7 @@ LABELS = Table(
             optional=True,
             choices=frozenset(Labeler.Kind.values),
         ),
+        Column("reason", Kind.TEXT, "reason", nullable=True, optional=True),
     ),
     lambda experiment: Label.objects.filter(comparison__experiment=experiment),
 )

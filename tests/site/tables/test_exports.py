@@ -43,7 +43,7 @@ def story(trainer: Trainer, browser: Browser) -> list[str]:
     first, second = browser.lease(2)
     undone = browser.answer(first)
     browser.answer({"uuid": browser.undo(undone)["lease"]["uuid"]}, "equal", response_ms=None)
-    browser.answer(second, "cant_tell", shown_ms=850)
+    browser.answer(second, "cant_tell", shown_ms=850, reason="=1+1: too dark")
     return uuids + trainer.register(gold="second")
 
 
@@ -77,6 +77,7 @@ def test_every_label_is_exported_with_undos(trainer: Trainer, story: list[str]) 
     assert [bool(row["undone_at"]) for row in rows] == [True, False, False]
     assert [row["response_ms"] for row in rows] == ["900", "", "900"]
     assert [row["shown_ms"] for row in rows] == ["", "", "850"]
+    assert [row["reason"] for row in rows] == ["", "", "'=1+1: too dark"]
     assert {(row["labeler"], row["status"], row["purpose"]) for row in rows} == {("you", "counted", "judge")}
 
 

@@ -38,7 +38,7 @@ import { Patience } from "../patience.js";
  *
  * Request data.
  * @typedef {{ count: number, held: string[], shown: string | null, kinds: string[] }} Wish
- * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number }} Answer
+ * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number, reason: string }} Answer
  */
 
 const TIMEOUT_MS = 15_000;

@@ -71,6 +71,7 @@ class Labeling {
     this.holdTimer = 0;
     /** Number of questions that wait for the labeler, as the site knew it last. */
     this.waiting = 0;
+    this.reason = /** @type {HTMLInputElement | null} */ (document.getElementById("reason"));
     this.patience = new Patience((isOver) => this.screen.offerFinish(isOver));
   }
 
@@ -115,7 +116,9 @@ class Labeling {
     this.screen.announce(choice);
     if (this.pace.answered()) this.screen.suggestPause(true);
     // The answer is stored first; then the question leaves the screen (see `#added`).
-    this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
+    const reason = this.reason?.value.trim() ?? "";
+    const answer = { lease, choice, response_ms, shown_ms, reason };
+    this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), ...answer });
   }
 
   /** Take a click on a clip. @param {number} place counted from 0 @param {boolean} shift */
@@ -190,7 +193,9 @@ class Labeling {
       this.keys.kind = this.screen.kind;
       this.selection.begin(this.screen.kind);
       this.screen.selected(null);
+      if (this.reason) this.reason.value = "";
     });
+    this.reason?.addEventListener("keydown", ({ key }) => ["Enter", "Escape"].includes(key) && this.reason?.blur());
     this.outbox.on("added", (entry) => this.#added(entry));
     this.outbox.on("change", () => this.#count());
     this.outbox.on("elsewhere", () => this.#refill());

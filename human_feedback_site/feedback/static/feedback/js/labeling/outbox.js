@@ -164,8 +164,9 @@ export class Outbox extends Emitter {
   async #deliver(entry) {
     const { uuid } = entry;
     if (entry.kind === "undo") return { kind: "undo", entry, reply: await this.#api.undo(entry.label, { uuid }) };
-    const { lease, choice, response_ms, shown_ms } = entry;
-    return { kind: "label", entry, reply: await this.#api.label({ uuid, lease, choice, response_ms, shown_ms }) };
+    const { lease, choice, response_ms, shown_ms, reason } = entry;
+    const answer = { uuid, lease, choice, response_ms, shown_ms, reason };
+    return { kind: "label", entry, reply: await this.#api.label(answer) };
   }
 
   /** @param {unknown} error */
