@@ -100,7 +100,7 @@ def state_sentence(
     Args:
         left: time until the last answer; empty if not known.
     """
-    people, answered, waiting = len(status.active), status.progress.answered, experiment.waiting_for or 0
+    labelers, answered, waiting = len(status.active), status.progress.answered, experiment.waiting_for or 0
     if experiment.state == Experiment.State.FINISHED:
         text = ngettext("Finished after %(n)s answer", "Finished after %(n)s answers", answered)
         return text % {"n": answered}
@@ -108,17 +108,17 @@ def state_sentence(
         return _("Paused: training and labeling wait until you resume them")
     if away_since is not None:
         return _("The run is stopped; answers are kept until it is resumed")
-    if not people and not waiting:
+    if not labelers and not waiting:
         return _("Training goes on; nobody is labeling")
-    if not people:
+    if not labelers:
         text = ngettext(
             "Training waits for you: %(n)s answer", "Training waits for you: %(n)s answers", waiting
         )
         return text % {"n": waiting}
     hourly = round(60 * status.rate)
     said = [
-        ngettext("%(n)s person", "%(n)s people", people) % {"n": people},
-        ngettext("%(n)s answer an hour", "%(n)s answers an hour", hourly) % {"n": hourly},
+        ngettext("%(n)s labeler", "%(n)s labelers", labelers) % {"n": labelers},
+        ngettext("%(n)s answer an hour", "%(n)s answers an hour", hourly) % {"n": f"{hourly:,}"},
     ]
     if waiting:
         text = ngettext("training waits for %(n)s answer", "training waits for %(n)s answers", waiting)

@@ -260,9 +260,9 @@ def test_one_sentence_says_how_it_goes(
     trainer.register(2)
     browser.answer(browser.lease(1)[0])
     cache.clear()
-    assert sentence() == "1 person, 60 answers an hour, training waits for 1 answer"
+    assert sentence() == "1 labeler, 60 answers an hour, training waits for 1 answer"
     trainer.wait_for(None)
-    assert sentence() == "1 person, 60 answers an hour, done in about 11.7 h"
+    assert sentence() == "1 labeler, 60 answers an hour, done in about 11.7 h"
     Experiment.objects.update(state="paused")
     assert sentence().startswith("Paused")
     trainer.put(state="finished")
