@@ -215,7 +215,6 @@ def test_an_agent_learns_from_labelers_and_no_label_is_lost_when_trainer_site_an
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_run_of_0_1_0_and_its_site_go_on_with_every_label(make_world: Callable[[str, str], World]) -> None:
     """Old files, made by that version's code: labels that the trainer hasn't read, clips not made yet."""
     world = make_world("Pendulum-v1", "old")
