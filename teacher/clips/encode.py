@@ -63,9 +63,8 @@ def convert(film: Path, path: Path, fps: int, seconds: float, size: int) -> None
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode != 0 or not part.stat().st_size:
                 words = done.stderr.decode(errors="replace").strip().splitlines()
-                raise RenderError(
-                    f"{film} is not a readable film: {(words or ['no frames'])[-1].rpartition('] ')[2]}"
-                )
+                reason = words[0].rpartition("] ")[2] if words else "it has no frames"
+                raise RenderError(f"{film} is not a readable film: {reason}")
     except OSError as error:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
 

@@ -67,7 +67,7 @@ class Report:
     prompt: str
     over: str
     answers: int
-    labelers: int
+    labelers: list[str]
     policies: list[Ranked]
     wins: list[list[float]]
     claims: list[tuple[str, str]]
@@ -106,7 +106,7 @@ class Report:
             prompt=prompt,
             over=over,
             answers=len(ranking.answers),
-            labelers=len({answer.labeler for answer in ranking.answers}),
+            labelers=sorted({answer.labeler for answer in ranking.answers}),
             policies=rows,
             wins=ranking.wins[np.ix_(order, order)].tolist(),
             claims=[(names[one], names[other]) for one in order for other in order if better[one, other]],
@@ -128,8 +128,12 @@ class Report:
         agreed = "not measured, because no question has two answers" if self.agreement is None else (
             f"{self.agreement:.0%} of answers to the same question"
         )  # fmt: skip
+        machines = sum(name.endswith((" (model)", " (bot)")) for name in self.labelers)
+        labelers = pluralize(len(self.labelers), "labeler") + (
+            f" ({machines} of them machines)" if machines else ""
+        )
         return [
-            f"{pluralize(self.answers, 'answer')} by {pluralize(self.labelers, 'labeler')}; {self.over}.",
+            f"{pluralize(self.answers, 'answer')} by {labelers}; {self.over}.",
             f"The order is not known of: {'; '.join(open_pairs)}." if open_pairs else "The order is known.",
             f"Agreement between labelers: {agreed}.",
             *(f"{each.name} is {each.against}." for each in self.policies if each.against),

@@ -119,8 +119,8 @@ def open_study(folder: Path, sources: Sequence[Source], options: CompareOptions,
         for number, source in enumerate(sources):
             paths = [folder / FILMS / f"{source.name}-{start + 1}.mp4" for start in range(starts)]
             show(number)
-            films = film(source, config, paths, options.seconds, options.seed)
-            clips.append([_clip(options.name, each.path, each.true_return) for each in films])
+            returns = film(source, config, paths, options.seconds, options.seed)
+            clips.append([_clip(options.name, *each) for each in zip(paths, returns, strict=True)])
     env_id, fps = ("films", FPS) if config is None else (config.env_id, task_of(config).fps)
     study = Study(uuid4(), names, places, fixed, env_id, fps, clips)
     study.save(folder)
@@ -281,11 +281,15 @@ class Asking:
         for row in client.labels(self._options.name):
             asked = self._study.questions.get(UUID(row["comparison"]))
             if asked and row["status"] in _VALID and row["purpose"] == "judge" and not row["undo"]:
-                implied, reason = (
-                    self._kind.implied(row["meaning"]),
-                    _ESCAPED.sub("", row.get("reason", ""), 1),
-                )
+                kind = row.get("labeler_kind", "human")  # earlier sites don't tell
                 found.append(
-                    Answer(row["labeler"], asked.policies, implied, asked.start, row["comparison"], reason)
+                    Answer(
+                        labeler=row["labeler"] if kind == "human" else f"{row['labeler']} ({kind})",
+                        policies=asked.policies,
+                        implied=self._kind.implied(row["meaning"]),
+                        start=asked.start,
+                        question=row["comparison"],
+                        reason=_ESCAPED.sub("", row.get("reason", ""), count=1),
+                    )
                 )
         self.answers = found

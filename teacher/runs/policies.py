@@ -20,7 +20,7 @@ from teacher.clips.encode import convert
 from teacher.data.checkpoint import State, load_state
 from teacher.data.segments import slice_of
 from teacher.datasets.cards import CONFIG_NAME as CARD_CONFIG
-from teacher.datasets.cards import POLICY_NAME
+from teacher.datasets.cards import POLICY_NAME, POLICY_ONNX
 from teacher.envs.random_episodes import Actor, policy_trajectories
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trajectory import Trajectory
@@ -37,8 +37,8 @@ STARTS = 10
 FPS = 30
 """Frames per second of clips if all policies are folders of films."""
 EXPECTED = (
-    "a run, RUN@STEP, a checkpoint.npz, a folder of teach export --huggingface, *.safetensors, *.zip of "
-    "Stable-Baselines3, *.onnx, or a folder of *.mp4 files"
+    "a run, RUN@STEP, a checkpoint.npz, *.safetensors, *.onnx, *.zip of Stable-Baselines3, a folder of teach "
+    "export, or a folder of *.mp4 files"
 )
 
 
@@ -52,9 +52,7 @@ class Source:
     @property
     def films(self) -> Sequence[Path]:
         """The folder's films, sorted by name; none if the source is a policy."""
-        if not self.path.is_dir() or (self.path / CONFIG_NAME).exists() or (self.path / POLICY_NAME).exists():
-            return ()
-        return sorted(self.path.glob("*.mp4"))
+        return () if self.run else sorted(self.path.glob("*.mp4"))
 
     @property
     def run(self) -> SavedRun | None:
@@ -62,14 +60,6 @@ class Source:
         folder = self.path if self.path.is_dir() else self.path.parent
         is_run = (folder / CONFIG_NAME).exists() and not (folder / POLICY_NAME).exists()
         return SavedRun(folder) if is_run else None
-
-
-@dataclass(frozen=True)
-class Film:
-    """A film of a policy; ``true_return`` is that of what is shown, None if it is unknown."""
-
-    path: Path
-    true_return: float | None
 
 
 def read_sources(words: Sequence[str]) -> list[Source]:
@@ -96,10 +86,11 @@ def _read_source(word: str) -> Source:
     if not path.exists():
         raise ConfigError(f"{path} does not exist; expected {EXPECTED}")
     name = named[1] if named else path.resolve().name.removesuffix(path.suffix) + (step and f"@{step}")
-    source = Source(name, path)
-    if path.is_dir() and not (source.films or source.run or (path / POLICY_NAME).exists()):
+    exported = [path / file for file in (POLICY_NAME, POLICY_ONNX) if (path / file).exists()]
+    source = Source(name, _checkpoint_at(path, step) if step else exported[0] if exported else path)
+    if source.path.is_dir() and not (source.films or source.run):
         raise ConfigError(f"{path} contains no policy and no film; expected {EXPECTED}")
-    return Source(name, _checkpoint_at(path, step)) if step else source
+    return source
 
 
 def _checkpoint_at(run: Path, step: str) -> Path:
@@ -157,10 +148,13 @@ def count_starts(sources: Sequence[Source], wanted: int | None) -> int:
 
 def film(
     source: Source, config: TeachConfig | None, paths: Sequence[Path], seconds: float, seed: int
-) -> list[Film]:
+) -> Sequence[float | None]:
     """Film a policy once from each start state, or convert its films; ``paths`` has a file for each.
 
     The start states depend on the seed and their number alone.
+
+    Returns:
+        The true return of what each film shows; None if it is unknown.
 
     Raises:
         RenderError: a film is damaged, or can't be made.
@@ -170,7 +164,7 @@ def film(
         fps = FPS if config is None else task_of(config).fps
         for original, path in zip(source.films, paths, strict=False):
             convert(original, path, fps, seconds, CLIP_SIZE)
-        return [Film(path, None) for path in paths]
+        return [None] * len(paths)
     task = task_of(config)
     episodes = play(source, config, task, len(paths), seed)
     shown = [slice_of(one, 0, min(len(one), max(1, round(seconds * task.fps)))) for one in episodes]
@@ -179,7 +173,9 @@ def film(
             renderer.submit(ClipJob(ClipSpec.of(clip), path, task.fps))
             for clip, path in zip(shown, paths, strict=True)
         ]
-        return [Film(job.result(), clip.true_return) for job, clip in zip(jobs, shown, strict=True)]
+        for job in jobs:
+            job.result()
+    return [clip.true_return for clip in shown]
 
 
 def play(source: Source, config: TeachConfig, task: TaskInfo, starts: int, seed: int) -> list[Trajectory]:
@@ -200,9 +196,8 @@ def _actor(source: Source, config: TeachConfig, task: TaskInfo) -> Actor:
     """
     if source.path.suffix == ".onnx":
         return _onnx_actor(source.path, task)
-    path = source.path / POLICY_NAME if (source.path / POLICY_NAME).exists() else source.path
-    state = read_policy(path)
-    config = source.run.config if source.run else replace(config, **_settings(path, state))
+    state = read_policy(source.path)
+    config = source.run.config if source.run else replace(config, **_settings(source.path, state))
     try:
         with contextlib.closing(make_vector_env(task, 1, 0)) as envs:
             agent: Agent = make_agent(config, envs)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from agents.portable import PortablePolicy
 from teacher.datasets.network_files import TOLERANCE, save_onnx
 from teacher.errors import ConfigError, DataError
+from teacher.runs.policies import play, read_sources
 from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
 from tests.models import AGENTS, OTHER_AGENTS, PREDICTORS, AgentCase, PredictorCase
@@ -123,3 +124,10 @@ def test_a_run_is_exported_with_its_card(
     assert f"{folder / 'policy.onnx'} already exists" in capfd.readouterr().err
     with pytest.raises(ConfigError, match="already exists"):
         save_onnx(folder / "policy.onnx", nn.Identity(), {"x": observations}, ["y"], new=True)
+
+    sources = read_sources(["runs/Pendulum-v1/a", f"{folder}/policy.onnx"])
+    ours, theirs = (play(each, source.config, source.task, starts=2, seed=3) for each in sources)
+    assert ours[0].actions == pytest.approx(theirs[0].actions, abs=1e-4)
+    Path(folder, "policy.onnx").write_bytes(b"")
+    with pytest.raises(DataError, match=r"policy\.onnx is not an ONNX policy for Pendulum-v1: "):
+        play(sources[1], source.config, source.task, starts=2, seed=3)
