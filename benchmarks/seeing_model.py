@@ -49,6 +49,19 @@ def pendulum(frames: Sequence[Pixels]) -> float:
     return -float(np.mean(np.square(angles))) - 0.5 * float(np.mean(np.square(turned)))
 
 
+def pole(frames: Sequence[Pixels]) -> float:
+    """Score how upright the teal pole on the yellow cart is."""
+    angles = []
+    for frame in frames:
+        red, green, blue = frame[..., 0], frame[..., 1], frame[..., 2]
+        tip, cart = (
+            _center((green > 50) & (blue > 50) & (red < 40)),
+            _center((red > 60) & (green > 60) & (blue < 40)),
+        )
+        angles.append(math.atan2(tip[1] - cart[1], cart[0] - tip[0]))
+    return -float(np.mean(np.square(angles)))
+
+
 def reacher(frames: Sequence[Pixels]) -> float:
     """Score how close the green fingertip is to the red target."""
     distances = []
