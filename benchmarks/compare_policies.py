@@ -29,11 +29,15 @@ LABELERS = 6
 WIDTHS = (3, 2, 1, 0)
 PANELS = {"10%": [0.1] * LABELERS, "30%": [0.3] * LABELERS, "10% and 30%": [0.1, 0.3] * (LABELERS // 2)}
 ROWS = [
-    *(("pair", adaptive, panel) for panel in PANELS for adaptive in (True, False)),
-    *((kind, adaptive, "10% and 30%") for kind in ("graded", "best_worst") for adaptive in (True, False)),
+    (kind, adaptive, panel)
+    for kind, panel in (
+        *(("pair", panel) for panel in PANELS),
+        *((kind, "10% and 30%") for kind in ("graded", "best_worst")),
+    )
+    for adaptive in (True, False)
 ]
 LIMIT = 3000
-_EVERY = 10  # answers between two looks
+_EVERY = 10  # answers between two looks, at least; from then on a tenth of the answers
 
 Returns = NDArray[np.float64]
 
@@ -56,7 +60,7 @@ def study(
     while len(answers) < LIMIT and 0 not in needed:
         ranking = Ranking.of(answers, count)
         asked: list[tuple[int, ...]] = []
-        for _ in range(_EVERY):
+        for _ in range(max(_EVERY, len(answers) // 10)):
             if adaptive:
                 asked.append(ranking.next_question(kind.size, asked, random))
             else:

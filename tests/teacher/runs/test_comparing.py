@@ -11,17 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from teacher.cli import compare
+from teacher.clips import CLIP_SIZE
 from teacher.clips.encode import encode
 from teacher.errors import SiteUnreachableError, TeacherError
 from teacher.labeling.client import ExperimentSettings, Registration
 from teacher.queries.kinds import KINDS
 from teacher.runs import comparing
-from teacher.runs.policies import config_for, film, play, read_sources
+from teacher.runs.policies import FPS, config_for, film, play, read_sources
 from teacher.runs.ranking import PRIOR_STD, Answer, Ranking, fit_strengths
 from teacher.settings.teachers import Answerer, ErrorModel
 from teacher.training.parts import task_of
@@ -309,6 +311,13 @@ def test_a_study_ends_when_the_order_is_known_and_reports_it(
     assert not any("robot" in key or "other" in key for key in keys)
     assert {Path("store", key).stat().st_size > 0 for key in keys} == {True}
     clips = json.loads(site.study.read_text())["clips"]
+    films = [
+        next(imageio_ffmpeg.read_frames(f"comparisons/study/{film['file']}"))
+        for made in clips
+        for film in made
+    ]
+    assert {max(film["size"]) for film in films} == {CLIP_SIZE}
+    assert {film["fps"] for film in films} == {FPS}
     start = {clip["key"]: at for films in clips for at, clip in enumerate(films)}
     assert all(start[each.items[0].key] == start[each.items[1].key] for each in registered)
     first = {clip["key"] for clip in clips[0]}
