@@ -45,14 +45,16 @@ class Answer:
     def wins(self, count: int) -> Floats:
         """Return how often each of ``count`` policies beat each other one, ``(count, count)``.
 
-        They add up to 1 for two items. Several items count as one comparison less than there are items,
-        because the pairs that follow from one answer are not independent.
+        A tie is half a win for both. A probability close to one half, as of "slightly better", counts as less
+        than a whole comparison. Several items count as one comparison less than there are items, because the
+        pairs that follow from one answer are not independent.
         """
         wins = np.zeros((count, count))
         for (first, second), probability in self.implied.items():
             one, other = self.policies[first], self.policies[second]
-            wins[one, other] += probability
-            wins[other, one] += 1 - probability
+            weight, share = abs(2 * probability - 1) or 1.0, (1 + np.sign(probability - 0.5)) / 2
+            wins[one, other] += weight * share
+            wins[other, one] += weight * (1 - share)
         return wins * (len(self.policies) - 1) / max(1, len(self.implied))
 
 

@@ -95,6 +95,16 @@ def test_no_order_is_claimed_without_answers_or_between_equal_policies() -> None
     assert not simulated("pair", [2.0, 1.0], mistake=0.5, count=200).better.any()
 
 
+def test_slight_preferences_count_less_but_all_in_the_same_direction_show_an_order() -> None:
+    def graded(answer: str, count: int) -> Ranking:
+        implied = KINDS["graded"].implied(answer)
+        return Ranking.of([Answer("a", (0, 1), implied, 0, str(number)) for number in range(count)], 2)
+
+    assert [graded("clearly_first", count).better[0, 1] for count in (12, 40)] == [True, True]
+    assert [graded("slightly_first", count).better[0, 1] for count in (12, 40)] == [False, True]
+    assert graded("equal", 40).wins.tolist() == [[0, 20], [20, 0]]
+
+
 def test_labelers_who_disagree_widen_the_intervals() -> None:
     def answers(labelers: Callable[[int], str]) -> Ranking:
         return Ranking.of([Answer(labelers(n), (0, 1), {(0, 1): float(n % 4 > 0)}, n) for n in range(80)], 2)
