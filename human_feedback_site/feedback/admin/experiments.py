@@ -64,7 +64,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
         "prompt",
         ("overlap", "overlap_more", "overlap_share", "aggregation"),
         ("gold_rate", "repeat_rate", "min_watch_ms", "warn_failures", "stop_failures"),
-        "show_episodes",
+        ("asks_reasons", "show_episodes"),
         ("env_id", "fps", "has_true_reward"),
         ("n_labels", "waiting_for"),
         ("owner", "run_id"),

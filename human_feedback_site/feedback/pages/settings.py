@@ -26,7 +26,7 @@ class SettingsForm(SeenForm):
         model = Experiment
         fields = (
             *("overlap", "overlap_share", "overlap_more", "aggregation", "gold_rate", "repeat_rate"),
-            *("min_watch_ms", "warn_failures", "stop_failures", "show_episodes"),
+            *("min_watch_ms", "warn_failures", "stop_failures", "asks_reasons", "show_episodes"),
         )
 
     def __init__(self, *args: Any, **options: Any) -> None:

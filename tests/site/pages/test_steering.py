@@ -148,7 +148,14 @@ def test_owner_sets_overlap_and_checks(trainer: Trainer, browser: Browser, links
     owner.get(links["owner"])
     assert f'href="{PATH}settings"' in owner.get(PATH).content.decode()
     form = settings_form(owner)
-    changed = {"overlap": 2, "gold_rate": 0.25, "aggregation": "majority", "min_watch_ms": 500}
+    assert 'id="reason"' not in browser.client.get(f"{PATH}label").content.decode()
+    changed = {
+        "overlap": 2,
+        "gold_rate": 0.25,
+        "aggregation": "majority",
+        "min_watch_ms": 500,
+        "asks_reasons": True,
+    }
     response = owner.post(f"{PATH}settings", {**form, **changed, "show_episodes": ""})
     assert response.headers["Location"] == SAVED
     assert "The settings apply from now on." in owner.get(SAVED).content.decode()
@@ -157,6 +164,7 @@ def test_owner_sets_overlap_and_checks(trainer: Trainer, browser: Browser, links
     assert (experiment.show_episodes, experiment.repeat_rate, experiment.stop_failures) == (False, 0.0, 5)
     assert trainer.decisions()["open"] == 2  # the answered one wants a second label
     assert {row.wanted for row in experiment.comparisons.all()} == {2}
+    assert 'id="reason"' in browser.client.get(f"{PATH}label").content.decode()
 
 
 @pytest.mark.parametrize(

@@ -351,6 +351,9 @@ def test_a_study_ends_when_the_order_is_known_and_reports_it(
     assert len(site.answers) == before
     assert compare.main([*command, "--seed", "2"]) == 2
     assert "has a study of robot, other with other settings" in capsys.readouterr().err
+    site.study.write_text("{}")
+    assert compare.main(command) == 1
+    assert "study.json is damaged (" in capsys.readouterr().err
 
 
 def test_a_worse_policy_fails_the_regression_check(site: Site, folders: list[str], capsys: Any) -> None:
