@@ -54,10 +54,16 @@ def _label(given: Namespace) -> None:
     with contextlib.ExitStack() as parts:
         site, experiment, token = _find(given.run, parts)
         log = given.log or Path(f"{experiment or 'invitation'}-{given.model.replace('/', '-')}.jsonl")
+        if not given.dry_run:
+            try:
+                log.touch()
+            except OSError as error:
+                raise ConfigError(f"--log: can't write {log}: {error.strerror}; pass another file") from error
         labeler = ModelLabeler(site, experiment, token, endpoint, log, share=given.share)
         if given.dry_run:
             _preview(labeler)
             return
+        print(f"{labeler.name} labels; it waits while there is no question for it. Ctrl-C ends.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             labeler.run()
         for line in _report(labeler, endpoint, has_token=bool(token)):

@@ -1,6 +1,7 @@
 """A vision-language model as a labeler: it looks at contact sheets of clips, and answers over REST."""
 
 import base64
+import contextlib
 import csv
 import io
 import json
@@ -8,7 +9,7 @@ import math
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -140,7 +141,7 @@ class ModelLabeler(Bot):
         self._examples: Sequence[tuple[Mapping[str, Any], Sequence[Sheet]]] | None = None
         self._replies: dict[tuple[str, int], str] = {}
         self.labels = 0
-        for line in map(json.loads, log.read_text().splitlines() if log.exists() else ()):
+        for line in _lines_of(log):
             if "reply" in line:
                 self._replies[line["lease"], line["order"]] = line["reply"]
                 endpoint.used.add(line["sent"], line["received"])
@@ -270,6 +271,17 @@ class ModelLabeler(Bot):
             sheet.pixels for shown in [*(each for _, each in self._examples), sheets] for sheet in shown
         )
         return [{"role": "system", "content": instructions}, {"role": "user", "content": content}], pixels
+
+
+def _lines_of(log: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the lines of a log; one that was cut off when the machine stopped is left out."""
+    text = log.read_text() if log.exists() else ""
+    if not text.endswith("\n") and text:
+        with log.open("a") as file:
+            file.write("\n")
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
 
 
 def _text(text: str) -> Mapping[str, Any]:

@@ -241,6 +241,8 @@ def test_an_interrupted_question_goes_on_with_what_was_said(
     with seeing(model) as url:
         with pytest.raises(LimitReachedError):
             Desk(clips, log, url=url, max_tokens=2100).choose("pair", "12")
+        with log.open("a") as file:
+            file.write('{"lease": "b", "rep')  # cut off
         assert Desk(clips, log, url=url).choose("pair", "12") == "right"
     assert len(model.requests) == 2
 
@@ -314,6 +316,8 @@ def test_a_model_labels_on_a_site_beside_people(
         settings: dict[str, Any] = {"url": url, "model": "m", "frames": 4, "width": 160}
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         person = invite(asking)
+        assert main([person, *options, "--log", str(tmp_path / "missing" / "a")]) == 2
+        assert "--log: can't write" in capsys.readouterr().err
         assert main([person, *options, "--log", str(tmp_path / "a")]) == 1
         assert "This invitation is for a person" in capsys.readouterr().err
         link = invite(asking, labeler="m", labeler_kind="model", share=1.0)
