@@ -44,7 +44,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a labeler gave an answer; ``said`` is the answer with the policies' names."""
+    """Why a labeler gave an answer; ``said`` is the answer with the policies' names ("a ? b": can't tell)."""
 
     labeler: str
     said: str
@@ -85,12 +85,8 @@ class Report:
         agreeing, asked_twice = ranking.agreement
         rows = []
         for at in order:
-            middle, half, games = (
-                float(ranking.strengths[at]),
-                float(ranking.half_widths[at]),
-                played[at].sum(),
-            )
-            chosen = float(ranking.wins[at].sum() / games) if games else None
+            middle, half = float(ranking.strengths[at]), float(ranking.half_widths[at])
+            games = played[at].sum()
             rows.append(
                 Ranked(
                     name=names[at],
@@ -98,7 +94,7 @@ class Report:
                     place=ranking.ranks[at],
                     strength=middle,
                     interval=(middle - half, middle + half),
-                    chosen=chosen,
+                    chosen=float(ranking.wins[at].sum() / games) if games else None,
                     against=against.get(at),
                 )
             )
@@ -215,7 +211,7 @@ def _reason(answer: Answer, study: Study) -> Reason:
         scores[[first, second]] += probability - 0.5, 0.5 - probability
     best, worst = (study.names[answer.policies[at]] for at in (int(scores.argmax()), int(scores.argmin())))
     names = [study.names[policy] for policy in answer.policies]
-    said = f"{best} > {worst}" if scores.any() else " = ".join(names)
+    said = f"{best} > {worst}" if scores.any() else (" = " if answer.implied else " ? ").join(names)
     films = [study.clips[policy][answer.start].file for policy in answer.policies]
     return Reason(answer.labeler, said, answer.reason, films)
 

@@ -112,7 +112,6 @@ class Ranking:
     @classmethod
     def of(cls, answers: Sequence[Answer], count: int) -> "Ranking":
         """Rank ``count`` policies."""
-        answers = [answer for answer in answers if answer.implied]
         wins = sum((answer.wins(count) for answer in answers), np.zeros((count, count)))
         return cls(answers, wins, *fit_strengths(wins))
 

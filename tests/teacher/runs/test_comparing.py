@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import imageio_ffmpeg
 import numpy as np
@@ -23,6 +23,7 @@ from teacher.errors import SiteUnreachableError, TeacherError
 from teacher.labeling.client import ExperimentSettings, Registration
 from teacher.queries.kinds import KINDS
 from teacher.runs import comparing
+from teacher.runs.compare_report import Report
 from teacher.runs.policies import FPS, config_for, film, play, read_sources
 from teacher.runs.ranking import PRIOR_STD, Answer, Ranking, fit_strengths
 from teacher.settings.teachers import Answerer, ErrorModel
@@ -91,6 +92,12 @@ def test_the_order_becomes_known_and_is_right(kind: str) -> None:
 
 def test_no_order_is_claimed_without_answers_or_between_equal_policies() -> None:
     assert Ranking.of([], 3).ranks == [(1, 3)] * 3
+    unsure = Ranking.of([Answer("a", (0, 1), KINDS["pair"].implied("cant_tell"), 0, "1", "too dark")], 3)
+    assert unsure.ranks == [(1, 3)] * 3
+    clips = [[comparing.Clip(f"{name}.mp4", name, None)] for name in "abc"]
+    study = comparing.Study(uuid4(), [*"abc"], [*"abc"], {}, "films", FPS, clips)
+    report = Report.of(study, "Which?", "over", unsure, {})
+    assert (report.answers, report.reasons[0].said) == (1, "a ? b")
     assert not simulated("pair", [1.0, 1.0, 1.0], mistake=0.1, count=200).better.any()  # all are ties
     assert not simulated("pair", [2.0, 1.0], mistake=0.5, count=200).better.any()
 
