@@ -15,7 +15,7 @@ Verdict = Literal["not worse", "worse", "undecided"]
 
 PRIOR_STD = 3.0
 """Standard deviation of the strengths' normal prior, which keeps them finite if a policy always wins."""
-DRAWS = 400
+DRAWS = 200
 """Number of bootstrap samples."""
 _NORMAL_95 = 1.96
 _ERROR = 0.05
@@ -102,18 +102,20 @@ class Ranking:
         wins: number of times that each policy beat each other one, ``(k, k)``; a tie is half a win.
         strengths: Bradley-Terry strengths, in nats; they add up to 0.
         information: information about the strengths according to the model, ``(k, k)``.
+        each: the wins that follow from each answer, ``(answers, k, k)``.
     """
 
     answers: Sequence[Answer]
     wins: Floats
     strengths: Floats
     information: Floats
+    each: Floats
 
     @classmethod
     def of(cls, answers: Sequence[Answer], count: int) -> "Ranking":
         """Rank ``count`` policies."""
-        wins = sum((answer.wins(count) for answer in answers), np.zeros((count, count)))
-        return cls(answers, wins, *fit_strengths(wins))
+        each = np.array([answer.wins(count) for answer in answers]).reshape(-1, count, count)
+        return cls(answers, each.sum(0), *fit_strengths(each.sum(0)), each)
 
     @cached_property
     def variances(self) -> Floats:
@@ -123,7 +125,7 @@ class Ranking:
         samples of the labelers and of the start states, which are right if these differ.
         """
         found = [self._variances]
-        each = np.array([answer.wins(len(self.wins)) for answer in self.answers]).reshape(-1, self.wins.size)
+        each = self.each.reshape(-1, self.wins.size)
         for groups in (
             [answer.labeler for answer in self.answers],
             [answer.start for answer in self.answers],
