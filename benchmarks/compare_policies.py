@@ -36,14 +36,13 @@ ROWS = [
     )
     for adaptive in (True, False)
 ]
-LIMIT = 3000
 _EVERY = 10  # answers between two looks, at least; from then on a tenth of the answers
 
 Returns = NDArray[np.float64]
 
 
 def study(
-    returns: Returns, kind: Kind, mistakes: Sequence[float], seed: int, *, adaptive: bool
+    returns: Returns, kind: Kind, mistakes: Sequence[float], seed: int, *, adaptive: bool, limit: int
 ) -> tuple[bool, dict[int, int]]:
     """Simulate a study until the order is known.
 
@@ -57,7 +56,7 @@ def study(
     answers: list[Answer] = []
     needed: dict[int, int] = {}
     held = True
-    while len(answers) < LIMIT and 0 not in needed:
+    while len(answers) < limit and 0 not in needed:
         ranking = Ranking.of(answers, count)
         asked: list[tuple[int, ...]] = []
         for _ in range(max(_EVERY, len(answers) // 10)):
@@ -120,20 +119,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("compare_policies_runs"))
     parser.add_argument("--studies", type=int, default=100)
+    parser.add_argument("--limit", type=int, default=3000, help="answers after which a study ends")
     given = parser.parse_args()
     returns = returns_of(trained(given.run))
     print(f"mean returns: {', '.join(f'{mean:.0f}' for mean in returns.mean(1))}", flush=True)
     for name, adaptive, panel in ROWS:
         results = [
-            study(returns, KINDS[name], PANELS[panel], seed, adaptive=adaptive)
+            study(returns, KINDS[name], PANELS[panel], seed, adaptive=adaptive, limit=given.limit)
             for seed in range(given.studies if adaptive else given.studies // 5)
         ]
-        needed = {width: [found.get(width, LIMIT) for _, found in results] for width in WIDTHS}
+        needed = {
+            width: [min(given.limit, found.get(width, given.limit)) for _, found in results]
+            for width in WIDTHS
+        }
         row = {
             "kind": name,
             "mistakes": panel,
             "questions": "adaptive" if adaptive else "random",
             "studies": len(results),
+            "limit": given.limit,
             "held": sum(held for held, _ in results),
             "answers": {width: round(float(np.mean(counts))) for width, counts in needed.items()},
         }
