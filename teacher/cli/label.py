@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from teacher.errors import ConfigError, TeacherError, pluralize
+import requests
+
+from teacher.connections import CONNECT_SECONDS, READ_SECONDS
+from teacher.errors import ConfigError, SiteUnreachableError, TeacherError, pluralize
+from teacher.labeling.bots import BotError
 from teacher.labeling.embedded_site import ensure_site
 from teacher.labeling.endpoint import Endpoint, EndpointSettings
 from teacher.labeling.model import LINK, ModelLabeler
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--log", type=Path, help="file for replies (default: EXPERIMENT-MODEL.jsonl, here)")
     parser.add_argument("--dry_run", action="store_true", help="print a request and its cost; send nothing")
     given = parser.parse_args(arguments)
-    return report_errors(parser, lambda: _label(given))
+    return report_errors(parser, lambda: _label(given), (BotError,))
 
 
 def _label(given: Namespace) -> None:
@@ -53,6 +57,7 @@ def _label(given: Namespace) -> None:
     endpoint = Endpoint(EndpointSettings(**{name: getattr(given, name) for name in names}))
     with contextlib.ExitStack() as parts:
         site, experiment, token = _find(given.run, parts)
+        _require_answer(site)
         log = given.log or Path(f"{experiment or 'invitation'}-{given.model.replace('/', '-')}.jsonl")
         if not given.dry_run:
             try:
@@ -90,6 +95,18 @@ def _find(run: str, parts: contextlib.ExitStack) -> tuple[str, str, str]:
     site = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
     parts.callback(site.release)
     return site.url, config.experiment, site.token
+
+
+def _require_answer(site: str) -> None:
+    """Raise SiteUnreachableError if the site doesn't respond; later, labelers wait until it does."""
+    link = LINK.fullmatch(site)
+    url = link[1] if link else f"{site}/"
+    try:
+        requests.get(f"{url}readyz", timeout=(CONNECT_SECONDS, READ_SECONDS))
+    except requests.RequestException as error:
+        raise SiteUnreachableError(
+            f"no response from the labeling site at {url}; check its address"
+        ) from error
 
 
 def _report(labeler: ModelLabeler, endpoint: Endpoint, *, has_token: bool) -> Iterator[str]:

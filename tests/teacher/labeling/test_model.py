@@ -316,6 +316,15 @@ def test_a_model_labels_on_a_site_beside_people(
         settings: dict[str, Any] = {"url": url, "model": "m", "frames": 4, "width": 160}
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         person = invite(asking)
+        for wrong, says in (
+            (f"{asking.site.url}/j/1-aaaaaaaaaa", "the site refused the invitation: 404"),
+            (
+                "http://127.0.0.1:9/j/1-aaaaaaaaaa",
+                "no response from the labeling site at http://127.0.0.1:9/;",
+            ),
+        ):
+            assert main([wrong, *options, "--dry_run"]) == 1
+            assert says in capsys.readouterr().err
         assert main([person, *options, "--log", str(tmp_path / "missing" / "a")]) == 2
         assert "--log: can't write" in capsys.readouterr().err
         assert main([person, *options, "--log", str(tmp_path / "a")]) == 1
