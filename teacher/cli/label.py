@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         description="Have a vision-language model label clips until the experiment is finished, a limit is "
         "reached, or Ctrl-C. The same command continues. Without --share, the model only answers questions "
         "that people have answered too.",
+        argument_default=SUPPRESS,
         epilog="example: teach label runs/ShortHopper-v1/flip --url http://localhost:8000/v1 --model qwen",
     )
     parser.add_argument("run", metavar="RUN", help="directory of a run with -p human, or an invitation link")
@@ -41,20 +42,23 @@ def main(arguments: Sequence[str]) -> int:
         default=0.0,
         help="share of the questions that the model may decide without people (default: 0)",
     )
-    parser.add_argument("--log", type=Path, help="file for replies (default: EXPERIMENT-MODEL.jsonl, here)")
+    parser.add_argument(
+        "--log", type=Path, default=None, help="file for replies (default: EXPERIMENT-MODEL.jsonl, here)"
+    )
     parser.add_argument("--dry_run", action="store_true", help="print a request and its cost; send nothing")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: _label(given), (BotError,))
 
 
 def _label(given: Namespace) -> None:
-    missing = [f"--{name}" for name in ("url", "model") if not getattr(given, name)]
+    missing = [f"--{name}" for name in ("url", "model") if not getattr(given, name, None)]
     if missing:
         raise ConfigError(f"{' and '.join(missing)} missing; pass the model's endpoint and its name")
     if not SHARE.holds(given.share):
         raise ConfigError(f"--share: expected {SHARE.expectation}; got {given.share:g}")
-    names = [field.name for field in fields(EndpointSettings)]
-    endpoint = Endpoint(EndpointSettings(**{name: getattr(given, name) for name in names}))
+    names = {field.name for field in fields(EndpointSettings)}
+    settings = {name: value for name, value in vars(given).items() if name in names}
+    endpoint = Endpoint(EndpointSettings(**settings))
     with contextlib.ExitStack() as parts:
         site, experiment, token = _find(given.run, parts)
         _require_answer(site)
@@ -125,7 +129,7 @@ def _report(labeler: ModelLabeler, endpoint: Endpoint, *, has_token: bool) -> It
 def _preview(labeler: ModelLabeler) -> None:
     shown = labeler.preview()
     if shown is None:
-        print("There is no question for the model now.")
+        print("There is no question for the model now; with --share, it gets some that no person answered.")
         return
     text, pictures = shown
     print(text)
