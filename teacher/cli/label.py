@@ -45,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--log", type=Path, default=None, help="file for replies (default: EXPERIMENT-MODEL.jsonl, here)"
     )
-    parser.add_argument("--dry_run", action="store_true", help="print a request and its cost; send nothing")
+    parser.add_argument(
+        "--dry_run", action="store_true", default=False, help="print a request and its cost; send nothing"
+    )
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: _label(given), (BotError,))
 
