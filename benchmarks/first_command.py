@@ -298,7 +298,7 @@ Results of `teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`, and of the [wrapper]
 number of labels over 4,000 random steps, on every environment of Gymnasium (newest versions) and MiniGrid,
 and on the first ten Atari games. If `teach` refuses the command, it asks whether to run [a corrected
 one](../environments.md#if-the-first-command-is-refused); Enter does. The wrapper is corrected once as its
-error message suggests.
+error message suggests. Runs that still train at their timeout count as training.
 
 {summary}
 
