@@ -242,6 +242,7 @@ class SignIn(LoginView):
             "single_sign_on": settings.SINGLE_SIGN_ON,
             "provider": settings.OIDC_NAME,
             "has_cookies": bool(self.request.COOKIES),
+            "embedded": bool(settings.REOPEN_COMMAND),
         }
         return super().get_context_data(**context) | shown
 

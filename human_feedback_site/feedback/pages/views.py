@@ -5,6 +5,7 @@ Every view reads data with selectors, writes data with services, and renders one
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
@@ -71,7 +72,8 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
     except ValidationError as error:
         return message(request, 400, _("That isn’t a valid labeler name"), str(error.message))
     link = invites.link_of(invites.invite_by_name(found, labeler_name), base_url(request))
-    context = {"experiment": found, "labeler_name": labeler_name, "link": link}
+    is_local = urlsplit(link).hostname in {"localhost", "127.0.0.1", "::1"}
+    context = {"experiment": found, "labeler_name": labeler_name, "link": link, "is_local": is_local}
     return render(request, "pages/invited.html", context)
 
 

@@ -145,7 +145,7 @@ class BeforeAfter:
 
     first: int
     newest: int
-    # number of comparisons that had an answer when the newest video was registered; None if unknown
+    # number of answers that the agent of the newest video had been trained on; None if unknown
     answered: int | None
     own: int  # number of these comparisons that have a counted answer by the labeler
 
@@ -178,7 +178,7 @@ def before_after(user: User, experiments: Collection[Experiment]) -> Mapping[int
         .filter(step=F("newest"), first__lt=F("newest"))
     )
     return {
-        experiment: BeforeAfter(first, newest, answered, own)
+        experiment: BeforeAfter(first, newest, answered, own if answered is None else min(own, answered))
         for experiment, first, newest, answered, own in found.values_list(
             "experiment", "first", "newest", "answered", "own"
         )

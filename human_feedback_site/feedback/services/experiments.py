@@ -261,11 +261,13 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
 def add_episode(experiment: Experiment, step: int, key: str) -> None:
     """Record a whole-episode video, which must already be in the media store.
 
-    The number of comparisons that have an answer by now is stored with it. Raises
-    :class:`UnreadableClipsError` if the video is missing or unusable.
+    The number of answers that the trainer had at that step is stored with it: rendering takes time, and more
+    come in meanwhile. Raises :class:`UnreadableClipsError` if the video is missing or unusable.
     """
     _refuse_unreadable(experiment, {"#/key": key})
-    values = {"key": key, "answered": answered_comparisons(experiment).count()}
+    answered = answered_comparisons(experiment).count()
+    known = experiment.points.filter(tag="labels/answered", step__lte=step).order_by("step").last()
+    values = {"key": key, "answered": answered if known is None else min(answered, int(known.value))}
     Episode.objects.update_or_create(experiment=experiment, step=step, defaults=values)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from human_feedback_site.feedback.models import (
     Arrival,
@@ -254,3 +254,25 @@ def test_a_page_that_is_signed_out_says_so(watching: Page) -> None:
     page.context.clear_cookies()
     look_again(page)
     expect(page.get_by_text("You are signed out")).to_be_visible()
+
+
+def test_edits_of_another_form_are_not_lost_without_a_word(
+    site: Site, page: Page, labeling: LabelingPage
+) -> None:
+    page.goto(f"{site.url}/experiments/hopper/settings")
+    labeling.sign_in("ada")
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    page.locator("[name=prompt]").fill("Which one is higher?")
+    page.get_by_role("button", name="Save").first.click()
+    page.wait_for_timeout(100)
+    assert asked == ["beforeunload"]
+    expect(page.locator("[name=prompt]")).to_have_value("Which one is higher?")
+    page.get_by_role("button", name="Change the prompt").click()
+    expect(page.locator("ol")).to_contain_text("Which one is higher?")
+    assert asked == ["beforeunload"]

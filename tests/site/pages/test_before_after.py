@@ -52,8 +52,11 @@ def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Invi
     you.answer(you.lease()[0])
     assert change(trainer) == BeforeAfter(100, 200, 3, 2)
     assert change(trainer, "mia") == BeforeAfter(100, 200, 3, 1)
+    trainer.post(f"{trainer.path}/points", {"points": [{"step": 200, "values": {"labels/answered": 1}}]})
+    trainer.film(210)  # of an agent that had learned from one answer
+    assert change(trainer) == BeforeAfter(100, 210, 1, 1)
     Episode.objects.update(answered=None)  # registered before the site counted
-    assert change(trainer) == BeforeAfter(100, 200, None, 2)
+    assert change(trainer) == BeforeAfter(100, 210, None, 3)
     Experiment.objects.update(media_deleted_at=Now())
     assert change(trainer) is None
     trainer.film(300)

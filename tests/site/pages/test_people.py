@@ -389,13 +389,16 @@ def test_chinese_browsers_get_chinese(language: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_switch_remembers_the_language_and_returns() -> None:
+def test_the_switch_remembers_the_language_and_returns(settings: Settings) -> None:
+    settings.REOPEN_COMMAND = "teach site"  # as on an embedded site
     client = Client()
     response: Any = client.post("/i18n/setlang/", {"language": "zh-hans", "next": "/accounts/login/?next=/x"})
     assert response.headers["Location"] == "/accounts/login/?next=/x"
     assert "登录" in client.get("/accounts/login/").content.decode()
     client.post("/i18n/setlang/", {"language": "en", "next": "/"})
-    assert "Sign in" in client.get("/accounts/login/").content.decode()
+    page = client.get("/accounts/login/").content.decode()
+    assert "Sign in" in page
+    assert "teach site RUN" in page
 
 
 @pytest.mark.django_db
@@ -424,6 +427,8 @@ def test_the_link_signs_the_new_labeler_in(trainer: Trainer, researcher_browser:
     assert f'action="{EXPERIMENT}"' in researcher_browser.get("/experiments/hopper/").content.decode()
     html = researcher_browser.post(EXPERIMENT, {"labeler": " grace "}).content.decode()
     [link] = re.findall(r'<input id="link" value="http://testserver(/j/[^"]+)" readonly>', html)
+    here = researcher_browser.post(EXPERIMENT, {"labeler": "zoe"}, headers={"host": "localhost:8000"})
+    assert ("this computer only" in html, "this computer only" in here.content.decode()) == (False, True)
     labeler = Client()
     labeling = labeler.get(link, follow=True)
     assert labeling.request["PATH_INFO"] == "/experiments/hopper/label"
