@@ -69,13 +69,14 @@ class Task:
     tie: float
     known: Path
     deterministic: bool
+    frames: int = 9
     options: Sequence[str] = ()
 
 
 TASKS: Mapping[str, Task] = {
     "Pendulum-v1": Task(100_000, pendulum, 0.3, TEACHING, deterministic=False),
     "InvertedPendulum-v5": Task(
-        50_000, pole, 0.01, FIRST_TASKS, deterministic=True, options=("--fixed_horizon", "restart")
+        50_000, pole, 0.05, FIRST_TASKS, deterministic=True, frames=25, options=("--fixed_horizon", "restart")
     ),
 }
 LABELS = 50
@@ -145,9 +146,14 @@ def _labelers(job: Job, share: float, where: tuple[str, str, str], parts: contex
     """Return the labelers of a run: the model, and a scripted person if it may not decide everything."""
     task = TASKS[job.task]
     eyes = SeeingModel(
-        task.eye, mistakes=MISTAKES * (job.side == "mistakes"), tie=task.tie * (job.side == "deferral")
+        task.eye,
+        task.frames,
+        mistakes=MISTAKES * (job.side == "mistakes"),
+        tie=task.tie * (job.side == "deferral"),
     )
-    endpoint = Endpoint(EndpointSettings(url=parts.enter_context(seeing(eyes)), model=MODEL))
+    endpoint = Endpoint(
+        EndpointSettings(url=parts.enter_context(seeing(eyes)), model=MODEL, frames=task.frames)
+    )
     log = Path(parts.enter_context(tempfile.TemporaryDirectory())) / "log"
     model = ModelLabeler(*where, endpoint, log, share=share)
     return [model] if share == 1 else [model, Bot(*where, "person")]

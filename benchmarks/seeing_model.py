@@ -50,16 +50,15 @@ def pendulum(frames: Sequence[Pixels]) -> float:
 
 
 def pole(frames: Sequence[Pixels]) -> float:
-    """Score how upright the teal pole on the yellow cart is."""
+    """Score how seldom the teal pole on the yellow cart falls, and, less, how upright it is."""
     angles = []
     for frame in frames:
         red, green, blue = frame[..., 0], frame[..., 1], frame[..., 2]
-        tip, cart = (
-            _center((green > 50) & (blue > 50) & (red < 40)),
-            _center((red > 60) & (green > 60) & (blue < 40)),
-        )
-        angles.append(math.atan2(tip[1] - cart[1], cart[0] - tip[0]))
-    return -float(np.mean(np.square(angles)))
+        tip = _center((green > 50) & (blue > 50) & (red < 40))
+        cart = _center((red > 60) & (green > 60) & (blue < 40))
+        angles.append(abs(math.atan2(tip[1] - cart[1], cart[0] - tip[0])))
+    falls = sum(before - after > 0.06 for before, after in itertools.pairwise(angles))  # it stands again
+    return -falls - float(np.mean(angles))
 
 
 def reacher(frames: Sequence[Pixels]) -> float:
