@@ -7,8 +7,7 @@ the return of the final policy,
 
     f = (R - R_random) / (R_rl - R_random)
 
-where random and rl are the results of ``benchmarks/teaching.jsonl`` (Pendulum, actions sampled) and
-``benchmarks/first_tasks.jsonl`` (InvertedPendulum, actions not sampled), with the same steps.
+where random and rl are the results of ``benchmarks/teaching.jsonl`` with the same steps. Actions are sampled.
 
     python -m benchmarks.model_labels --show      print the stored results
     python -m benchmarks.model_labels             make all missing runs, minutes each
@@ -35,9 +34,8 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.first_tasks import RESULTS as FIRST_TASKS  # noqa: E402
 from benchmarks.results import append, load  # noqa: E402
-from benchmarks.seeing_model import Eye, SeeingModel, pendulum, pole, seeing  # noqa: E402
+from benchmarks.seeing_model import Eye, SeeingModel, pendulum, reacher, seeing  # noqa: E402
 from benchmarks.teaching import RESULTS as TEACHING  # noqa: E402
 from benchmarks.teaching import describe_commit  # noqa: E402
 from benchmarks.teaching_run import EVALUATION_EPISODES, mean_return, versions  # noqa: E402
@@ -59,25 +57,16 @@ MODEL = "seeing"
 
 @dataclass(frozen=True)
 class Task:
-    """A task: its steps, how its model sees, and where the returns to compare with are.
-
-    ``tie`` is the difference between scores below which two clips look alike.
-    """
+    """A task: its steps, how its model sees, and the difference in score below which two clips look alike."""
 
     steps: int
     eye: Eye
     tie: float
-    known: Path
-    deterministic: bool
-    frames: int = 9
-    options: Sequence[str] = ()
 
 
 TASKS: Mapping[str, Task] = {
-    "Pendulum-v1": Task(100_000, pendulum, 0.3, TEACHING, deterministic=False),
-    "InvertedPendulum-v5": Task(
-        50_000, pole, 0.05, FIRST_TASKS, deterministic=True, frames=25, options=("--fixed_horizon", "restart")
-    ),
+    "Pendulum-v1": Task(100_000, pendulum, 0.3),
+    "teacher/Reacher-v1": Task(500_000, reacher, 0.01),
 }
 LABELS = 50
 SHARES: Mapping[str, float | None] = {"people": None, "model": 1.0, "mistakes": 1.0, "deferral": 0.8}
@@ -97,7 +86,7 @@ class Job:
         """Return the arguments of ``teach``, except where labels come from."""
         task = TASKS[self.task]
         words = ["-e", self.task, "-n", "run", "-s", str(self.seed), "-t", str(task.steps), "-V"]
-        return [*words, "-l", str(LABELS), *task.options]
+        return [*words, "-l", str(LABELS)]
 
 
 def make(job: Job) -> dict[str, Any]:
@@ -118,7 +107,7 @@ def make(job: Job) -> dict[str, Any]:
         with prepared_directory(plan.settings), build_run(plan, Console(quiet=True)) as run:
             train(run)
             seconds = round(time.monotonic() - started, 1)
-            act = partial(run.agent.act, deterministic=TASKS[job.task].deterministic)
+            act = partial(run.agent.act, deterministic=False)
             found = mean_return(describe_task(job.task), job.seed, EVALUATION_EPISODES, act)
         for labeler in labelers:
             labeler.join(60)
@@ -145,15 +134,9 @@ def make(job: Job) -> dict[str, Any]:
 def _labelers(job: Job, share: float, where: tuple[str, str, str], parts: contextlib.ExitStack) -> list[Bot]:
     """Return the labelers of a run: the model, and a scripted person if it may not decide everything."""
     task = TASKS[job.task]
-    eyes = SeeingModel(
-        task.eye,
-        task.frames,
-        mistakes=MISTAKES * (job.side == "mistakes"),
-        tie=task.tie * (job.side == "deferral"),
-    )
-    endpoint = Endpoint(
-        EndpointSettings(url=parts.enter_context(seeing(eyes)), model=MODEL, frames=task.frames)
-    )
+    mistakes, tie = MISTAKES * (job.side == "mistakes"), task.tie * (job.side == "deferral")
+    eyes = SeeingModel(task.eye, mistakes=mistakes, tie=tie)
+    endpoint = Endpoint(EndpointSettings(url=parts.enter_context(seeing(eyes)), model=MODEL))
     log = Path(parts.enter_context(tempfile.TemporaryDirectory())) / "log"
     model = ModelLabeler(*where, endpoint, log, share=share)
     return [model] if share == 1 else [model, Bot(*where, "person")]
@@ -161,7 +144,8 @@ def _labelers(job: Job, share: float, where: tuple[str, str, str], parts: contex
 
 def anchors(task: str) -> tuple[float, float]:
     """Return the mean returns of random actions, and of training on the true reward."""
-    rows = [row for row in load(TASKS[task].known) if row["task"] == task.removesuffix("-v1")]
+    name = task.removeprefix("teacher/").removesuffix("-v1")
+    rows = [row for row in load(TEACHING) if row["task"] == name]
     means = [np.mean([row["return"] for row in rows if row["side"] == side]) for side in ("random", "rl")]
     return float(means[0]), float(means[1])
 

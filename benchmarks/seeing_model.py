@@ -49,18 +49,6 @@ def pendulum(frames: Sequence[Pixels]) -> float:
     return -float(np.mean(np.square(angles))) - 0.5 * float(np.mean(np.square(turned)))
 
 
-def pole(frames: Sequence[Pixels]) -> float:
-    """Score how seldom the teal pole on the yellow cart falls, and, less, how upright it is."""
-    angles = []
-    for frame in frames:
-        red, green, blue = frame[..., 0], frame[..., 1], frame[..., 2]
-        tip = _center((green > 50) & (blue > 50) & (red < 40))
-        cart = _center((red > 60) & (green > 60) & (blue < 40))
-        angles.append(abs(math.atan2(tip[1] - cart[1], cart[0] - tip[0])))
-    falls = sum(before - after > 0.06 for before, after in itertools.pairwise(angles))  # it stands again
-    return -falls - float(np.mean(angles))
-
-
 def reacher(frames: Sequence[Pixels]) -> float:
     """Score how close the green fingertip is to the red target."""
     distances = []
@@ -85,7 +73,8 @@ class SeeingModel(ThreadingHTTPServer):
         frames: number of frames of each sheet.
         mistakes: share of questions that it answers the wrong way around, whatever the order of the clips.
         faults: what goes wrong with the first requests, one for each; see :class:`_Replies`.
-        tie: scores that differ by less look equal, and it can't tell.
+        tie: scores that differ by less look alike.
+        alike: answer about clips that look alike.
 
     Attributes:
         requests: bodies of the requests so far.
@@ -101,9 +90,10 @@ class SeeingModel(ThreadingHTTPServer):
         mistakes: float = 0.0,
         faults: Sequence[str] = (),
         tie: float = 0.0,
+        alike: str = "cant_tell",
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Replies)
-        self.eye, self.frames, self.mistakes, self.tie = eye, frames, mistakes, tie
+        self.eye, self.frames, self.mistakes, self.tie, self.alike = eye, frames, mistakes, tie, alike
         self.faults = list(faults)
         self.requests: list[Mapping[str, Any]] = []
         self.keys: list[str | None] = []
@@ -142,7 +132,7 @@ class SeeingModel(ThreadingHTTPServer):
             below = sum(each < scores[0] for each in self._seen) / len(self._seen)
             return str(1 + min(4, int(5 * below)))
         if max(scores) - min(scores) <= self.tie:
-            return "cant_tell"
+            return self.alike if len(scores) == 2 else "cant_tell"
         order = np.argsort(scores)
         if len(scores) > 2:
             return f"{order[-1] + 1}>{order[0] + 1}"
