@@ -42,10 +42,11 @@ from benchmarks.teaching_run import EVALUATION_EPISODES, mean_return, versions  
 from teacher.envs.tasks import describe_task  # noqa: E402
 from teacher.labeling.bots import Bot  # noqa: E402
 from teacher.labeling.embedded_site import ensure_site  # noqa: E402
-from teacher.labeling.endpoint import Endpoint, EndpointSettings  # noqa: E402
+from teacher.labeling.endpoint import Endpoint  # noqa: E402
 from teacher.labeling.model import ModelLabeler  # noqa: E402
 from teacher.labeling.model_report import report  # noqa: E402
 from teacher.settings.config import RunSettings  # noqa: E402
+from teacher.settings.endpoint import EndpointSettings  # noqa: E402
 from teacher.teach import parse_arguments  # noqa: E402
 from teacher.training.builder import build_run, prepared_directory  # noqa: E402
 from teacher.training.loop import train  # noqa: E402

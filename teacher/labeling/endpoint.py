@@ -4,21 +4,18 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 import requests
 
 from teacher.clips.backoff import Backoff
 from teacher.connections import CONNECT_SECONDS
-from teacher.errors import ConfigError, TeacherError, one_line
+from teacher.errors import TeacherError, one_line
 from teacher.labeling.client import BearerToken
-from teacher.settings.addresses import is_http_url
-from teacher.settings.checks import COUNT, NOT_NEGATIVE, POSITIVE, Fits, at_most, check_fields
+from teacher.settings.endpoint import KEY_VARIABLES, EndpointSettings
 
 Message = Mapping[str, Any]
 """A message of a request: its role and its content."""
-KEY_VARIABLES = ("TEACHER_MODEL_KEY", "OPENAI_API_KEY")
 REPLY_TOKENS = 1000  # at most, for reasons and the answer
 ATTEMPTS = 8
 _READ_SECONDS = 300.0
@@ -38,40 +35,6 @@ class ModelError(TeacherError):
 
 class LimitReachedError(TeacherError):
     """Raised instead of a request that might exceed the budget or the number of tokens."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndpointSettings:
-    """Model that labels, its price, and the limits on its use."""
-
-    url: Annotated[
-        str,
-        "URL of an OpenAI-compatible endpoint, such as http://localhost:8000/v1; its key is read from "
-        f"{KEY_VARIABLES[0]} or {KEY_VARIABLES[1]}",
-        Fits("http(s)://host[/path]", is_http_url),
-    ]
-    model: Annotated[str, "name of the model at the endpoint"]
-    frames: Annotated[int, "frames of each clip that the model sees", COUNT] = 9
-    width: Annotated[int, "width of each frame in pixels", COUNT, at_most("2000")] = 192
-    per_minute: Annotated[float | None, "maximum number of requests per minute", POSITIVE] = None
-    max_tokens: Annotated[int | None, "stop before the model has used this many tokens", COUNT] = None
-    budget: Annotated[float | None, "stop before the model has cost more than this", POSITIVE] = None
-    price_in: Annotated[float | None, "price of a million tokens sent", NOT_NEGATIVE] = None
-    price_out: Annotated[float | None, "price of a million tokens received", NOT_NEGATIVE] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.budget is not None and None in (self.price_in, self.price_out):
-            raise ConfigError("--budget needs the model's prices; also pass --price_in and --price_out")
-
-    def cost(self, sent: int, received: int) -> float:
-        """Return the price of a request; 0 if the prices are not known."""
-        return ((self.price_in or 0.0) * sent + (self.price_out or 0.0) * received) / 1e6
-
-    @property
-    def host(self) -> str:
-        """The endpoint's address for messages, without a password that the URL may contain."""
-        return urlsplit(self.url).netloc.rpartition("@")[2]
 
 
 @dataclass

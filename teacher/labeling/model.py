@@ -22,9 +22,10 @@ from teacher.data.decisions import CANT_TELL
 from teacher.errors import TeacherError
 from teacher.labeling.bots import Bot, BotError, items_of, json_of, kind_of
 from teacher.labeling.client import detail_of
-from teacher.labeling.endpoint import Endpoint, EndpointSettings, LimitReachedError, Message, estimate
+from teacher.labeling.endpoint import Endpoint, LimitReachedError, Message, estimate
 from teacher.queries.kinds import KINDS
 from teacher.queries.kinds.base import Kind
+from teacher.settings.endpoint import EndpointSettings
 
 LINK = re.compile(r"(https?://.+/)j/[^/?#]+/?")
 """Matches an invitation link, and the URL of its site."""

@@ -16,10 +16,11 @@ from teacher.clips.encode import encode
 from teacher.errors import ConfigError
 from teacher.labeling import endpoint as endpoints
 from teacher.labeling.bots import BotError
-from teacher.labeling.endpoint import Endpoint, EndpointSettings, LimitReachedError, ModelError
+from teacher.labeling.endpoint import Endpoint, LimitReachedError, ModelError
 from teacher.labeling.model import ModelLabeler, Sheet, contact_sheet, labeler_name, parse
 from teacher.labeling.model_report import report
 from teacher.queries.kinds import KINDS
+from teacher.settings.endpoint import EndpointSettings
 
 LEVELS = (40, 90, 140, 190)
 KEY = "sk-very-secret"
