@@ -1,7 +1,6 @@
 """Labeling by a model from start to report, for ``teach label``."""
 
 import contextlib
-import os
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
@@ -13,14 +12,13 @@ import requests
 from teacher.connections import CONNECT_SECONDS, READ_SECONDS
 from teacher.errors import ConfigError, SiteUnreachableError, TeacherError, pluralize
 from teacher.labeling.bots import BotError
-from teacher.labeling.embedded_site import ensure_site
 from teacher.labeling.endpoint import Endpoint
 from teacher.labeling.model import LINK, ModelLabeler
 from teacher.labeling.model_report import report
+from teacher.labeling.people import open_site
 from teacher.settings.checks import SHARE
 from teacher.settings.config_files import load_config
 from teacher.settings.endpoint import EndpointSettings
-from teacher.settings.variables import TOKEN_VARIABLE, require_token
 
 
 def label(given: Namespace) -> None:
@@ -81,11 +79,7 @@ def _find(run: str, parts: contextlib.ExitStack) -> tuple[str, str, str]:
     config, _ = load_config(Path(run))
     if config.predictor != "human":
         raise ConfigError(f"{run} has no experiment, because it was trained with -p {config.predictor}")
-    require_token(config.site_url)
-    if config.site_url is not None:
-        return config.site_url, config.experiment, os.environ[TOKEN_VARIABLE]
-    site = ensure_site(Path(config.state_dir), config.bind, config.public_url, config.storage)
-    parts.callback(site.release)
+    site = open_site(config, None, parts)
     return site.url, config.experiment, site.token
 
 

@@ -52,7 +52,8 @@ def _check_database(database: Database) -> None:
             f"The backup contains a {database.vendor} database, but this site uses {vendor}; "
             f"{'unset' if database.vendor == 'sqlite' else 'set a PostgreSQL URL in'} DATABASE_URL"
         )
-    known, replaced = MigrationLoader(None).graph.nodes, replaced_migrations()
+    loader = MigrationLoader(None)
+    known, replaced = loader.graph.nodes, replaced_migrations(loader)
     for at in database.migrations.items():
         if at not in known and at not in replaced:
             raise BackupError(
@@ -116,7 +117,7 @@ def _restore_database(folder: Path, database: Database) -> None:
         sqlite.load(folder, database)
     else:
         postgresql.drop_empty_tables()
-        replaced = replaced_migrations()
+        replaced = replaced_migrations(MigrationLoader(None))
         for at in database.migrations.items():
             call_command("migrate", *replaced.get(at, at), interactive=False, verbosity=0)
         postgresql.load(folder, database)

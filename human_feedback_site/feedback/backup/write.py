@@ -103,9 +103,9 @@ def _take_name(part: Path, folder: Path) -> None:
         raise
 
 
-def replaced_migrations() -> Mapping[tuple[str, str], tuple[str, str]]:
+def replaced_migrations(loader: MigrationLoader) -> Mapping[tuple[str, str], tuple[str, str]]:
     """Return the migrations that were squashed, which may no longer exist, and what replaced each."""
-    migrations = MigrationLoader(None).disk_migrations.items()
+    migrations = loader.disk_migrations.items()
     return {old: new for new, migration in migrations for old in migration.replaces}
 
 
@@ -113,7 +113,7 @@ def newer_migration(connection: BaseDatabaseWrapper) -> str | None:
     """Return the name of an applied migration that this version of the site or of Django lacks, if any."""
     loader = MigrationLoader(None)
     applied = MigrationRecorder(connection).applied_migrations().keys()
-    unknown = applied - loader.disk_migrations.keys() - replaced_migrations().keys()
+    unknown = applied - loader.disk_migrations.keys() - replaced_migrations(loader).keys()
     return min((name for app, name in unknown if app in loader.migrated_apps), default=None)
 
 

@@ -15,6 +15,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http.request import split_domain_port
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise, SimpleLazyObject
@@ -23,6 +24,7 @@ from django.views import i18n
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from human_feedback_site.environment import LOOPBACK
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.models import Experiment, Labeler, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
@@ -72,7 +74,7 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
     except ValidationError as error:
         return message(request, 400, _("That isn’t a valid labeler name"), str(error.message))
     link = invites.link_of(invites.invite_by_name(found, labeler_name), base_url(request))
-    is_local = urlsplit(link).hostname in {"localhost", "127.0.0.1", "::1"}
+    is_local = split_domain_port(urlsplit(link).netloc)[0] in LOOPBACK
     context = {"experiment": found, "labeler_name": labeler_name, "link": link, "is_local": is_local}
     return render(request, "pages/invited.html", context)
 
