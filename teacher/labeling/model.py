@@ -268,9 +268,6 @@ class ModelLabeler(Bot):
                 pixels += sheet.pixels
             if example:
                 content.append(_text(f"{example['explanation']}\nANSWER: {example['better']}".strip()))
-        pixels = sum(
-            sheet.pixels for shown in [*(each for _, each in self._examples), sheets] for sheet in shown
-        )
         return [{"role": "system", "content": instructions}, {"role": "user", "content": content}], pixels
 
 

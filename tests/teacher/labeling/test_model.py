@@ -286,6 +286,8 @@ def test_examples_are_shown_with_their_answers(clips: Mapping[str, bytes], tmp_p
         shown = desk.labeler._sheets(lease_of("pair", "1", "2"))
         vars(desk.labeler)["_examples"] = [(example, shown), (other, shown[:1])]
         assert desk.choose("pair", "34") == "right"
+        _, pixels = desk.labeler._messages(lease_of("pair", "1", "2"), shown, {"prompt": ""})
+    assert pixels == 2 * sum(sheet.pixels for sheet in shown)  # of what is sent, not of the other kind
     content = model.requests[0]["messages"][1]["content"]
     texts = [part["text"] for part in content if part["type"] == "text"]
     assert texts == [
